@@ -1,10 +1,10 @@
 """
-======================================================
-What can be asked of a distribution built by hand?
-======================================================
+===============================================
+Queries of a distribution that is built by hand
+===============================================
 
-A circuit is a graph of input units, products and sums. This one describes the weather: a
-kind of day, its temperature and whether it rains. Every answer below is exact.
+A circuit is a graph of input units, products and sums. The circuit of this example describes the
+weather: the kind of day, its temperature, and whether it rains. All results are exact.
 """
 
 # %%
@@ -50,7 +50,7 @@ CircuitDisplay.from_circuit(summer)
 # %%
 # Query
 # -----
-# NaN means unknown. It rains and nothing else is known: what kind of day is it, how warm?
+# NaN means unknown. If all that is known is that it rains, what kind of day is it, and how warm?
 
 rain = np.array([[np.nan, np.nan, 1.0]])
 print("P(rain) =", np.exp(summer.log_prob(rain)))
@@ -63,7 +63,7 @@ lower[0, 1], upper[0, 1] = 20.0, 25.0
 print("P(20 <= temperature <= 25) =", np.exp(summer.log_prob_box(lower, upper)))
 
 # %%
-# A curve of exact conditional probabilities: rain as the temperature falls.
+# The exact conditional probability of rain as a function of the temperature.
 
 temperatures = np.linspace(5, 35, 200)
 rows = np.column_stack([np.full(200, np.nan), temperatures, np.full(200, np.nan)])
@@ -74,8 +74,8 @@ ax.set(xlabel="temperature (°C)", ylabel="probability of rain", title="summer")
 # %%
 # Combine and compare
 # -------------------
-# Both circuits decompose their columns alike, so they can be multiplied: the product is a
-# circuit. Distances between them need no samples either.
+# Both circuits decompose the columns in the same way, so that their product is again a circuit.
+# Distances between them are computed without samples, too.
 
 both = multiply(summer, winter)
 print("inner product of the densities:", np.exp(both.log_partition))

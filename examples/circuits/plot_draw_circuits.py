@@ -1,10 +1,10 @@
 """
-Circuits, drawn small and large
-===============================
+Drawings of small and large circuits
+====================================
 
-A small circuit is drawn unit by unit: sums with their weights, products, input units. A large one
-is drawn by its regions: each disk stands for all units over the same columns. Notebooks show
-circuits as such drawings by themselves.
+A small circuit is drawn unit by unit: sums with their weights, products, and input units. In the
+drawing of a large circuit, each disk represents a region, which consists of all units over the same
+columns. Notebooks show these drawings automatically.
 """
 
 # %%
@@ -29,7 +29,7 @@ plt.show()
 # %%
 # Large: a latent tree
 # --------------------
-# Hundreds of units; the regions show which columns the latent variables bring together.
+# The circuit has hundreds of units; its regions show which columns the latent variables connect.
 flowers = iris.data.set_axis(["sepal length", "sepal width", "petal length", "petal width"], axis=1)
 flowers["species"] = pd.Categorical.from_codes(iris.target, iris.target_names)
 tree = HiddenChowLiuDensity(n_latent_states=12, random_state=0).fit(flowers)

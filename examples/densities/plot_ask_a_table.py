@@ -1,10 +1,10 @@
 """
-Ask a table questions
-=====================
+Queries of a table
+==================
 
-A table of people with labels, whole numbers, a column that is zero for most, and holes.
-One density of it answers questions written as text, with conditions, exactly: every
-probability below is a sum of closed-form integrals, none is an estimate from draws.
+A table of people contains labels, integers, a column that is mostly zero, and missing values. A
+density that is learned from it answers queries that are written as text, also under conditions.
+All probabilities are exact: they are sums of closed-form integrals, not estimates from draws.
 """
 
 # %%
@@ -29,17 +29,17 @@ people = people.mask(rng.random(people.shape) < 0.05)
 people.head()
 
 # %%
-# Learn, holes included. Whole numbers stay whole, and the zeros of ``shares`` become a point
-# mass beside a density.
+# The density is learned from the incomplete table. Integers remain integers, and the zeros of
+# ``shares`` become a point mass in addition to a density.
 density = WMISPNDensity().fit(people)
 print(describe_density(density))
 print("point masses of shares:", density.point_masses_[3])
 
 # %%
-# Questions
-# ---------
-# Comparisons and chains of them, ``in``, ``and``, ``or``, ``not``; a condition goes into
-# ``given``.
+# Queries
+# -------
+# Queries consist of (chained) comparisons, ``in``, ``and``, ``or`` and ``not``; conditions are
+# passed as ``given``.
 questions = [
     ("30 <= age < 40", None),
     ("wage > 30", None),
@@ -53,14 +53,14 @@ for query, given in questions:
     print(f"P({query} | {given or 'everyone'}) = {answer:.3f}")
 
 # %%
-# The frequencies of a large sample of the density agree, up to the error of sampling.
+# The frequencies in a large sample of the density agree up to the sampling error.
 draws = density.sample(20_000, random_state=0)
 for query, _ in questions[:2]:
     print(f"{query}: {draws.eval(query).mean():.3f} of the draws")
 
 # %%
-# Conditional densities, drawn
-# ----------------------------
+# Plots of conditional densities
+# ------------------------------
 figure, axes = plt.subplots(2, 2, figsize=(10, 7), layout="constrained")
 DensityDisplay.from_estimator(density, people, columns=["wage"], ax=axes[0, 0])
 DensityDisplay.from_estimator(density, people, columns=["shares"], ax=axes[0, 1])

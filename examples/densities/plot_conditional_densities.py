@@ -2,9 +2,9 @@
 Conditional densities side by side
 ==================================
 
-One density of a mixed table answers under any condition: how do wages of nurses differ from those
-of smiths, among the young and among union members? Each curve is a marginal density given a
-condition, exact under the model, and each bar an exact conditional probability.
+A density of a mixed table can be conditioned on anything. How do the wages of nurses and smiths
+differ, among the young and among union members? Each curve is an exact marginal density of the
+model given a condition, and each bar is an exact conditional probability.
 """
 
 # %%
@@ -29,7 +29,7 @@ density = WMISPNDensity().fit(people)
 # %%
 # Curves
 # ------
-# ``marginal`` gives a density of some columns under a condition, with all methods of a density.
+# ``marginal`` returns the density of some columns given a condition, with all methods of densities.
 conditions = {
     "everyone": None,
     "nurses": "job == 'nurse'",
@@ -53,7 +53,7 @@ plt.show()
 # %%
 # Bars
 # ----
-# Several conditions are one call; the answer has a row for each.
+# Several conditions are evaluated in one call, which returns a row for each.
 groups = ["wage > 34", "member", "age < 30 and wage < 22", "not member and age > 50"]
 jobs = density.expectation(groups, columns="job")
 jobs.index = groups
@@ -64,9 +64,9 @@ ax.legend(loc="upper center", bbox_to_anchor=(0.4, 1.2), ncols=3)
 plt.show()
 
 # %%
-# Rows that would be rare
-# -----------------------
-# Draws under a condition are exact, and cost what plain draws cost however rare it is.
+# Rare rows
+# ---------
+# Draws given a condition are exact, and cost as much as other draws however rare the condition is.
 rare = "job == 'cook' and wage > 30 and age < 40"
 print(f"P({rare}) = {density.probability(rare):.1e}")
 density.sample(5, given=rare, random_state=0)

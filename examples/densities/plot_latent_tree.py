@@ -1,15 +1,16 @@
 """
-A latent tree, drawn
-====================
+Plot of a latent tree
+=====================
 
-A latent tree puts a hidden variable above every column and joins them by a tree. Which columns are
-neighbours, and how much does one tell about another? The tree is drawn with lines as wide as the
-mutual information of the columns they join, and the density answers for all other pairs.
+A latent tree has a latent variable for every column, and these variables are connected by a tree.
+Which columns are neighbours, and how much information do they contain about each other? The width
+of the lines is the mutual information of the columns that they connect; the density also gives the
+mutual information of all other pairs.
 """
 
 # %%
-# Measurements of tumours, as low, middle and high
-# ------------------------------------------------
+# Measurements of tumours: low, middle and high
+# ---------------------------------------------
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -26,8 +27,8 @@ table["diagnosis"] = pd.Categorical(np.where(tumours.target, "benign", "malignan
 density = HiddenChowLiuDensity(n_latent_states=8, random_state=0).fit(table)
 
 # %%
-# The tree, and what it implies for all pairs
-# -------------------------------------------
+# The tree, and the mutual information of all pairs
+# -------------------------------------------------
 names = list(table)
 information = np.zeros((len(names), len(names)))
 for i, j in zip(*np.triu_indices(len(names), 1)):
@@ -47,8 +48,8 @@ figure.colorbar(image, ax=right, label="mutual information (nats)")
 plt.show()
 
 # %%
-# How it was learned
-# ------------------
-# Passes over the rows go on until held-out rows gain no more.
+# Learning curve
+# --------------
+# Passes over the rows continue until the likelihood of held-out rows no longer increases.
 LossCurveDisplay.from_estimator(density)
 plt.show()

@@ -1,17 +1,17 @@
 """
-Learning a circuit, and looking at what was learned
-====================================================
+Learning and inspecting the structure of a circuit
+==================================================
 
-Which pixels of handwritten digits depend on each other, and how well can that be modelled?
-One Chow-Liu tree answers the first question and starts the answer to the second:
+Which pixels of handwritten digits depend on each other, and how well can these dependences be
+modelled? A Chow-Liu tree answers the first question. It is also the starting point of two models:
 :class:`~skcircuits.StrudelDensity` splits its edges one by one, and
-:class:`~skcircuits.HiddenChowLiuDensity` puts a latent variable above each pixel.
+:class:`~skcircuits.HiddenChowLiuDensity` adds a latent variable for each pixel.
 """
 
 # %%
 # Digits in black and white
 # -------------------------
-# Every pixel is on or off; a fifth of the images is held out.
+# Every pixel is on or off, and a fifth of the images is held out.
 
 # sphinx_gallery_thumbnail_number = 3
 import matplotlib.pyplot as plt
@@ -33,9 +33,9 @@ for density in (tree, strudel, latent):
 # %%
 # The structure
 # -------------
-# Every line joins a pixel with its parent in the tree; most are neighbours along a stroke.
-# Pixels that are hardly ever on hang anywhere, so their lines are left out. The colour says
-# how often a pixel is on.
+# Every line connects a pixel with its parent in the tree; most are neighbours along a stroke. The
+# lines of pixels that are hardly ever on are left out, because their parents are arbitrary. The
+# colour shows how often a pixel is on.
 
 
 def draw_tree(axis, parents):
@@ -54,10 +54,10 @@ axis.set_title("Chow-Liu tree of the pixels")
 plt.show()
 
 # %%
-# The curves
-# ----------
-# Each split of Strudel helps the training rows; the held-out rows decide when to stop. The
-# latent tree learns in passes over the rows.
+# Learning curves
+# ---------------
+# Each split of Strudel increases the likelihood of the training rows; the held-out rows determine
+# when it stops. The latent tree is learned in passes over the rows.
 
 figure, axis = plt.subplots(figsize=(6.5, 4), layout="constrained")
 axis.plot(strudel.validation_scores_, label="Strudel, after each split")
@@ -69,10 +69,10 @@ axis.legend()
 plt.show()
 
 # %%
-# What the model knows
+# Completion of images
 # --------------------
-# Half of an image is hidden. Strudel is deterministic, so the most probable completion is
-# exact; the latent tree gives the probability of every pixel.
+# Half of an image is hidden. As Strudel is deterministic, the most probable completion is exact;
+# the latent tree gives the probability of every pixel.
 
 upper_half = test[:6].copy()
 upper_half[:, 32:] = np.nan

@@ -1,18 +1,18 @@
 """
-================================================
-Which attributes go together, by all trees
-================================================
+====================================================
+Dependences between columns by mixtures of all trees
+====================================================
 
-A Chow-Liu tree tells which columns of a table depend on each other, but it has to commit to
-one tree. :class:`~skcircuits.MoATDensity` weighs all trees at once: every pair of columns
-gets a probability to be an edge. Here it reads a table about breast tumours that scikit-learn
-brings along, with every measurement reduced to low, middle or high.
+A Chow-Liu tree shows which columns of a table depend on each other, but it consists of a single
+tree. :class:`~skcircuits.MoATDensity` is a mixture over all trees, in which every pair of columns
+has a probability of being an edge. In this example, it is learned from the breast cancer data of
+scikit-learn, with every measurement reduced to low, middle or high.
 """
 
 # %%
 # A table of labels
 # -----------------
-# The worst values of ten measurements of a tumour, cut into thirds, and its diagnosis.
+# The worst values of ten measurements of a tumour, divided into thirds, and its diagnosis.
 
 # sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
@@ -35,16 +35,16 @@ print(f"{density.n_iter_} passes, {density.score(table):.2f} nats per row")
 # %%
 # Learning
 # --------
-# The likelihood is exact, so its gradient is too. The pass with the best held-out rows is kept.
+# Likelihood and gradient are exact. The pass with the best score on held-out rows is kept.
 
 LossCurveDisplay.from_estimator(density)
 plt.show()
 
 # %%
-# Which pairs are edges
-# ---------------------
-# The probability that two columns are joined in a tree drawn from the mixture, as a heat map
-# and as a graph whose lines are as wide as the edge is probable.
+# Edge probabilities
+# ------------------
+# The probability that two columns are connected in a tree from the mixture, as a heat map and as a
+# graph in which the width of a line is the probability of the edge.
 
 _, (left, right) = plt.subplots(1, 2, figsize=(12, 5.5), layout="constrained")
 EdgeMarginalsDisplay.from_estimator(density, ax=left)
@@ -52,22 +52,22 @@ EdgeMarginalsDisplay.from_estimator(density, kind="graph", ax=right)
 plt.show()
 
 # %%
-# Trees drawn from the mixture differ; each is one opinion about the structure.
+# Trees that are drawn from the mixture differ, which shows the uncertainty about the structure.
 
 names = list(table.columns)
 for tree in density.sample_trees(3, random_state=0):
     print(", ".join(f"{names[u]}–{names[v]}" for u, v in tree[:5]), "...")
 
 # %%
-# New rows, completed rows
-# ------------------------
-# Sampling draws a tree, then a row from it.
+# Sampling and completion of rows
+# -------------------------------
+# Sampling draws a tree, and then a row from this tree.
 
 print(density.sample(4, random_state=0).to_string())
 
 # %%
-# A row with holes is completed by trees drawn to suit its observed cells, and the diagnosis
-# gets a distribution. With few holes the distribution is exact, by enumeration.
+# An incomplete row is completed with trees that are drawn given its observed cells, which gives a
+# distribution of the diagnosis. If few cells are missing, it is computed exactly by enumeration.
 
 case = table.iloc[[0]].copy()
 case[["diagnosis", "area", "texture"]] = None
@@ -81,7 +81,7 @@ completed = density.sample(5, random_state=0, X=case)
 print("completed:", [dict(zip(names, row, strict=True))["area"] for row in completed[:, 0]])
 
 # %%
-# Questions about sets of labels have probabilities as well.
+# Queries about sets of labels have probabilities, too.
 
 print(
     "P(malignant | large and not smooth) =",

@@ -1,9 +1,10 @@
 """
-A question as a region
-======================
+Queries as regions
+==================
 
-A question in text is a region of the table's columns, and its probability the mass of the density
-in there. Intervals, linear comparisons and combinations with ``or`` are integrated exactly.
+A query in text form describes a region in the space of the columns, and its probability is the
+integral of the density over this region. Intervals, linear comparisons and combinations with
+``or`` are integrated exactly.
 """
 
 # %%
@@ -24,10 +25,10 @@ density = GaussianMixtureDensity(n_components=3, covariance_type="full", random_
 )
 
 # %%
-# Three questions
-# ---------------
-# What is left bright is where the question is true of a flower; titles tell the exact probability
-# and the fraction of the 150 flowers.
+# Three queries
+# -------------
+# The query is true in the bright region. Titles show the exact probability and the fraction of the
+# 150 flowers.
 questions = {
     "4 <= length <= 5.5 and width < 1.6": lambda t: t.length.between(4, 5.5) & (t.width < 1.6),
     "length > 2 * width + 1.5": lambda t: t.length > 2 * t.width + 1.5,
@@ -47,7 +48,7 @@ for ax, (question, holds) in zip(axes, questions.items()):
 plt.show()
 
 # %%
-# Given the answer
-# ----------------
-# Every question is a condition too.
+# Queries as conditions
+# ---------------------
+# Every query can also be used as a condition.
 print(density.expectation(given="length > 2 * width + 1.5"))

@@ -2,9 +2,9 @@
 Choosing a density by cross-validation
 ======================================
 
-How many components should a Gaussian mixture have, and with which covariances? Densities are
-estimators with a ``score``, the mean log density of held-out rows, so that
-:class:`~sklearn.model_selection.GridSearchCV` answers.
+How many components should a Gaussian mixture have, and which type of covariances? The ``score`` of
+densities is the mean log density of rows, so that
+:class:`~sklearn.model_selection.GridSearchCV` can compare parameters on held-out rows.
 """
 
 # %%
@@ -27,8 +27,8 @@ grid = {"n_components": [1, 2, 3, 4, 6], "covariance_type": ["full", "tied", "di
 search = GridSearchCV(GaussianMixtureDensity(random_state=0), grid, cv=4).fit(X)
 
 # %%
-# What was found
-# --------------
+# Results
+# -------
 
 results = pd.DataFrame(search.cv_results_)
 figure, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")

@@ -1,10 +1,11 @@
 """
-Do drawn rows look like the real ones?
-======================================
+Comparison of synthetic rows with real ones
+===========================================
 
-A density that is good enough can replace the table for many purposes: sharing, testing, balancing.
-We learn one of the wine data, draw as many rows as there are, and look at both side by side. A
-classifier that tries to tell them apart gives a number: 0.5 is the best a density can do.
+For many purposes, such as sharing, testing and balancing, draws from a good density can replace the
+table. In this example, a density is learned from the wine data, and as many rows are drawn as there
+are in the data. A classifier is then trained to distinguish drawn rows from real ones. The closer
+its ROC AUC is to 0.5, the better is the density.
 """
 
 # %%
@@ -39,8 +40,8 @@ axes[0].legend(markerscale=1.5)
 plt.show()
 
 # %%
-# Can they be told apart?
-# -----------------------
+# Can a classifier distinguish them?
+# ----------------------------------
 
 both = pd.concat([real, synthetic], ignore_index=True)
 is_real = np.arange(len(both)) < len(real)

@@ -1,17 +1,17 @@
 """
-Completing a mixed table, once or many times
-============================================
+Single and multiple imputation of a mixed table
+===============================================
 
-A table of people lost a third of its wages and trades. Which cells are gone depends on the
-age, so the rows that are left whole are no fair sample. :class:`~skcircuits.CircuitImputer`
-learns one density of numbers and labels from the table as it is and fills the holes in three
-ways. Which one is right depends on what the completed table is for.
+In a table of people, a third of the wages and trades is missing. Which cells are missing depends on
+age, so that complete rows are not a representative sample. :class:`~skcircuits.CircuitImputer`
+learns a joint density of numbers and labels from the incomplete table, and imputes missing values
+in three ways. Which of them is appropriate depends on the purpose of the completed table.
 """
 
 # %%
 # The table
 # ---------
-# Wages rise with age, faster for smiths than for cooks. Old people like to keep theirs secret.
+# Wages increase with age, faster for smiths than for cooks. Old people often do not report theirs.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -33,9 +33,9 @@ table.head()
 # %%
 # Three completions
 # -----------------
-# The mean lies between the trades where the trade is unknown, the most probable value
-# follows one of them, and a draw looks like the table itself. All three answers come from one
-# density; a mixture of Gaussians suits wages that rise with age at a pace that the trade sets.
+# If the trade is unknown, the mean lies between the trades, and the most probable value follows one
+# of them. Draws have the same distribution as the table. All three use the same density; mixtures
+# of Gaussians fit wages that increase with age at a rate that depends on the trade.
 imputer = CircuitImputer(density="gaussian_mixture", random_state=0)
 imputer.set_output(transform="pandas").fit(table)
 completed = {
@@ -56,10 +56,10 @@ axes[0].legend(title="hidden wage of a", markerscale=2, loc="upper left")
 plt.show()
 
 # %%
-# What is the table for?
-# ----------------------
-# Filling single cells: the mean has the least squared error. Describing the table: only draws
-# keep the spread of the wages.
+# Purposes of the completed table
+# -------------------------------
+# For single cells, the mean has the least squared error. For descriptions of the table, only draws
+# preserve the spread of the wages.
 for strategy, rows in completed.items():
     error = np.sqrt(np.mean((rows["wage"] - whole["wage"])[unknown] ** 2))
     right = (rows["trade"] == whole["trade"])[table["trade"].isna()].mean()
@@ -69,11 +69,11 @@ for strategy, rows in completed.items():
     )
 
 # %%
-# An analysis, with its uncertainty
-# ---------------------------------
-# How much more does a smith of fifty and above earn? One completed table pretends to know
-# its cells. Twenty drawn tables differ where they do not know, and Rubin's rules add that
-# variance to the one of the answer itself.
+# An analysis with its uncertainty
+# --------------------------------
+# How much more does a smith of fifty or above earn? The analysis of a single completed table treats
+# imputed cells as known. Twenty drawn tables differ in the unknown cells, and Rubin's rules add the
+# variance between the tables to the variance within a table.
 
 
 def difference(rows):

@@ -1,10 +1,10 @@
 """
-How sure is a regression after imputation?
-==========================================
+Standard errors of a regression after imputation
+================================================
 
-A regression coefficient is wanted from a table with missing values. Imputing once and taking the
-result for data makes the standard error too small. Several proper imputations, pooled by Rubin's
-rules, say how much the missing values cost.
+A regression coefficient is to be estimated from a table with missing values. If missing values are
+imputed once and the result is treated as data, the standard error is too small. Several proper
+imputations that are pooled by Rubin's rules account for the missing values.
 """
 
 # %%
@@ -25,9 +25,9 @@ table = np.column_stack([X, X @ [1.0, -0.5] + rng.normal(size=400)])
 incomplete = np.where(rng.random(table.shape) < 0.35, np.nan, table)
 
 # %%
-# Once, and many times
-# --------------------
-# The same Gaussian density imputes the mean once, or draws twenty tables.
+# Single and multiple imputation
+# ------------------------------
+# The same Gaussian density is used to impute means once, and to draw twenty tables.
 
 density = GaussianMixtureDensity(n_components=1)
 imputer = CircuitImputer(density=density, random_state=0).fit(incomplete)
@@ -50,7 +50,7 @@ results = {
 # %%
 # Intervals
 # ---------
-# Bars are 95 % confidence intervals, dotted lines the true coefficients.
+# Bars are 95 % confidence intervals, and dotted lines show the true coefficients.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
 coefficients = {"age": 1.0, "exercise": -0.5}

@@ -1,11 +1,11 @@
 """
-How far apart are two learned densities?
-========================================
+Distances between learned densities
+===================================
 
-Samples are compared by empirical distances that are noisy when samples are few. Two circuits are
-compared exactly: :func:`~skcircuits.kernels.mmd2` is the squared maximum mean discrepancy of the
-distributions themselves. We learn one density per species of iris, and one per random half of a
-species, and compare all pairs.
+Empirical distances between samples are noisy if the samples are small. The distance between two
+circuits is exact: :func:`~skcircuits.kernels.mmd2` is the squared maximum mean discrepancy of their
+distributions. In this example, a density is learned for each of two random halves of each iris
+species, and all pairs are compared.
 """
 
 # %%
@@ -33,7 +33,7 @@ for species, name in enumerate(iris.target_names):
 # %%
 # All pairs
 # ---------
-# Halves of one species are close, setosa is far from the others.
+# The halves of a species are close to each other, and setosa is far from the others.
 
 kernel = RBF(gamma=0.25)
 distance = np.array([[mmd2(p, q, kernel) for q in circuits.values()] for p in circuits.values()])

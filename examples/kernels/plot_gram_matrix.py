@@ -2,15 +2,15 @@
 A kernel method on incomplete rows
 ==================================
 
-Every kernel method of scikit-learn takes a precomputed Gram matrix. For rows with missing values,
-:func:`~skcircuits.kernels.expected_kernel_matrix` gives the exact one: inner products of the rows'
-kernel mean embeddings under a learned density. Here kernel PCA draws the iris data, with a third of
-all cells missing, as a map.
+Every kernel method of scikit-learn accepts a precomputed Gram matrix. For rows with missing values,
+:func:`~skcircuits.kernels.expected_kernel_matrix` computes exact inner products of the kernel mean
+embeddings of rows under a learned density. In this example, kernel PCA maps the iris data, with a
+third of all cells missing, to two dimensions.
 """
 
 # %%
-# Learn a density, then the Gram matrix
-# -------------------------------------
+# Density and Gram matrix
+# -----------------------
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -31,8 +31,8 @@ K = expected_kernel_matrix(incomplete, circuit=density.circuit_, kernel=RBF(gamm
 # %%
 # The matrix and the map
 # ----------------------
-# Rows are ordered by species. On the map, larger points have more missing values: a row without any
-# observed cell would lie where the average row does.
+# Rows are ordered by species. On the map, larger points have more missing values; a row without any
+# observed cell would be at the position of the average row.
 
 order = np.argsort(iris.target, kind="stable")
 points = KernelPCA(2, kernel="precomputed").fit_transform(K)

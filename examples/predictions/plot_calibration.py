@@ -1,17 +1,17 @@
 """
-Is a probability of 0.9 right nine times out of ten?
-====================================================
+Calibration of classifiers on rows with missing values
+======================================================
 
-Half of the cells of every test row are missing. Where values are missing at random, the expected
-probability of a class *is* its probability given what was observed, if the forest is right about
-complete rows (stacking mends what it is wrong about); that of a forest after imputation is the
-answer to another question. The curves compare predicted probabilities with
-how often they come true.
+Half of the cells of every test row are missing. If values are missing at random and the forest is
+right about complete rows, the expected probability of a class *is* its probability given the
+observed cells (stacking corrects errors of the forest). The probability that a forest predicts
+after imputation is a different quantity. The curves compare predicted probabilities with
+frequencies.
 """
 
 # %%
-# Three ways to fill the gaps of the same test rows
-# -------------------------------------------------
+# Three treatments of the missing values of the same test rows
+# ------------------------------------------------------------
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.calibration import CalibrationDisplay

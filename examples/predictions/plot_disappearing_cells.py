@@ -1,12 +1,12 @@
 """
-Error bars as cells disappear
-=============================
+Error bars of predictions as values go missing
+==============================================
 
-A forest has learned from complete records how diabetes progresses. Records of new patients lose
-their cells one after another. The expected prediction averages the forest over what the
-missing cells may be, and says how much they leave open: error bars grow while information is
-lost, and the prediction moves towards that of an unknown patient. As the forest itself is looked
-at, its expectation stands alone: ``stacking=False``.
+A forest was trained on complete records of the progression of diabetes. The cells of new records
+are hidden one after another. The expected prediction averages the forest over the conditional
+distribution of the missing cells, and has a standard deviation. Error bars grow as information is
+lost, and the prediction approaches that of an unknown patient. To show the forest alone, its
+expectation is not stacked with other models (``stacking=False``).
 """
 
 # %%
@@ -44,7 +44,8 @@ means, stds = (a.reshape(3, -1) for a in model.predict(records, return_std=True)
 # %%
 # All patients
 # ------------
-# Cells are hidden at random from all test rows; the same forest predicts after imputation.
+# Cells are hidden at random in all test rows. For comparison, the same forest predicts after
+# imputation.
 rates = (0.1, 0.3, 0.5, 0.7, 0.9)
 imputers = {
     "iterative imputation": IterativeImputer(random_state=0),

@@ -1,16 +1,17 @@
 """
-Four models, more and more cells missing
-========================================
+Four models with increasing numbers of missing values
+=====================================================
 
 A linear model, a support vector machine, a forest and gradient boosting were trained on complete
-rows. Cells of the test rows disappear completely at random. Each model answers by its expected
-prediction, after iterative and after mean imputation, and boosting also with its own way to deal
-with missing values. All ways see the same masks; bands are the spread over three splits.
+rows. Cells of the test rows are missing completely at random. For each model, expected predictions
+are compared with predictions after iterative and after mean imputation, and for boosting also with
+its native support for missing values. All methods have the same masks; bands show the spread over
+three splits.
 """
 
 # %%
-# Models and ways
-# ---------------
+# Models and methods
+# ------------------
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -67,7 +68,7 @@ def losses(model, seed):
 # %%
 # Curves
 # ------
-# Imputed cells look as sure as measured ones: the more are missing, the more is lost by that.
+# Models treat imputed cells like measured ones. The more cells are missing, the larger is the loss.
 figure, axes = plt.subplots(2, 2, figsize=(9.5, 7), sharex=True, layout="constrained")
 for ax, (title, model) in zip(axes.flat, models.items()):
     table = pd.DataFrame([line for seed in range(3) for line in losses(model, seed)])

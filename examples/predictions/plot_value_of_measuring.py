@@ -1,17 +1,17 @@
 """
-Which cell to measure next
-==========================
+Which value to measure next
+===========================
 
-A forest has been trained to tell malignant from benign tumours. New patients come with most of the
-measurements missing, and each measurement costs. How sure is the forest by now, and which cell
-tells most about the diagnosis?
+A forest was trained to distinguish malignant from benign tumours. Most measurements of new patients
+are missing, and each measurement has a cost. How certain is the diagnosis, and which measurement
+would reduce the uncertainty most?
 """
 
 # %%
-# The forest behind a density
-# ---------------------------
-# The meta-estimator trains the forest on the complete rows as they are, and learns the
-# distribution of the rows beside it.
+# The forest and the density
+# --------------------------
+# The meta-estimator trains the forest on the complete rows, and also learns the distribution of the
+# rows.
 # sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,18 +34,17 @@ print(model.method_)
 # %%
 # One patient
 # -----------
-# Values are hidden one after another, from left to right: the probability moves towards the
-# frequency of each class as information is lost.
+# Values are hidden one after another, from left to right. As information is lost, the probability
+# approaches the frequency of the class.
 ExpectedPredictionDisplay.from_row(model, X_test.iloc[[3]])
 plt.show()
 
 # %%
 # Four measurements
 # -----------------
-# `value_of_measuring` tells by how much each missing value would lower the entropy of the class,
-# on average over what it may turn out to be. Starting from nothing but the texture of the tumour,
-# we let it choose the next four measurements of each of fifty patients, and compare with
-# measuring at random.
+# `value_of_measuring` is the expected reduction of the entropy of the class by each missing value.
+# Starting with only the texture of the tumour, it chooses the next four measurements of each of
+# fifty patients, which are compared with random measurements.
 start = X_test.iloc[:50].copy()
 start.loc[:, start.columns != "texture"] = np.nan
 

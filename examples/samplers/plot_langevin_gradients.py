@@ -1,18 +1,18 @@
 """
-============================================
-A short Langevin chain, biased and corrected
-============================================
+===============================================
+Correction of a short and biased Langevin chain
+===============================================
 
-Unadjusted Langevin steps are cheap and biased: with long steps their chain settles on the wrong
-distribution, and a short one remembers its start. Gradients of the log posterior are computed
-on the way. :class:`~skcircuits.BBISWeighter` needs nothing else to correct the estimates.
+Unadjusted Langevin steps are cheap but biased: with long steps the chain converges to the wrong
+distribution, and a short chain depends on its start. The gradients of the log posterior are
+computed anyway, and :class:`~skcircuits.BBISWeighter` needs nothing else to correct the estimates.
 """
 
 # %%
 # A logistic regression and a chain
 # ---------------------------------
-# Breast cancer data, six standardised columns and a standard normal prior. Of a model in JAX,
-# PyTorch, numpyro, PyMC or Stan :mod:`skcircuits.targets` makes such a gradient.
+# Breast cancer data with six standardised columns, and a standard normal prior. For a model in JAX,
+# PyTorch, numpyro, PyMC or Stan, :mod:`skcircuits.targets` provides such a gradient.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -46,8 +46,8 @@ short = langevin(250, 0.4, np.zeros(6), np.random.default_rng(0))
 # %%
 # Weights from gradients alone
 # ----------------------------
-# :meth:`~skcircuits.BBISWeighter.summary` shows the corrected estimates beside the raw ones. The
-# truth is a chain of short steps, a thousand times as long.
+# :meth:`~skcircuits.BBISWeighter.summary` shows weighted and unweighted estimates. The true values
+# are estimated by a chain with short steps that is a thousand times as long.
 
 weighter = BBISWeighter().fit(short, gradients=gradient(short))
 summary = weighter.summary()
@@ -55,8 +55,8 @@ truth = langevin(60_000, 0.05, np.zeros(6), np.random.default_rng(1))[20_000:]
 print(summary[["raw_mean", "mean", "raw_sd", "sd"]].round(3))
 
 # %%
-# Means and standard deviations against the truth
-# -----------------------------------------------
+# Comparison of means and standard deviations with the true ones
+# --------------------------------------------------------------
 
 names = load_breast_cancer().feature_names[:6]
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
@@ -72,10 +72,10 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", 
 plt.show()
 
 # %%
-# Rows that carry the weights
-# ---------------------------
-# What does not take weights gets rows instead: drawn by their weights, or chosen by thinning.
-# Estimators of scikit-learn take the weights themselves, as ``sample_weight=weighter.weights_``.
+# Rows instead of weights
+# -----------------------
+# Code that does not support weights can use rows that are drawn according to their weights, or
+# selected by thinning. Estimators of scikit-learn accept ``sample_weight=weighter.weights_``.
 
 rows = BBISWeighter(random_state=0).fit_resample(
     short, method="thinning", n_samples=50, gradients=gradient(short)

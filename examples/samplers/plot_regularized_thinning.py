@@ -1,17 +1,18 @@
 """
-================================
-Few states for many, regularised
-================================
+==========================
+Regularised Stein thinning
+==========================
 
 Stein thinning keeps the few states of a chain that represent its target best. Plain thinning
-sees scores only: it likes places of low probability where the score vanishes, and hardly sees
-how much weight each of two distant modes has. The regularised choice (Bénard, Staber and Da Veiga
-2023) asks the density too: it avoids the saddle and comes closer to the right proportion.
+depends on scores only: it prefers places of low probability where the score vanishes, and hardly
+depends on the weights of two distant modes. The regularised criterion (Bénard, Staber and Da Veiga
+2023) also uses the density: it avoids the saddle and comes closer to the right proportion of the
+modes.
 """
 
 # %%
-# Two modes, and a chain that has them in wrong proportion
-# --------------------------------------------------------
+# Two modes, and a chain with a wrong proportion of them
+# ------------------------------------------------------
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -41,9 +42,9 @@ chain = CENTRES[rng.integers(2, size=2000)] + rng.normal(size=(2000, 2))
 chain = np.concatenate([chain, rng.uniform(-1, 1, size=(100, 2))])  # on the way between them
 
 # %%
-# Sixty states by either rule
-# ---------------------------
-# A fifth of the target is on the left, half of the chain.
+# Sixty states with either criterion
+# ----------------------------------
+# The left mode has a fifth of the mass of the target, but half of the states of the chain.
 
 weighter = BBISWeighter(target=from_function(log_density, score)).fit(chain)
 choices = {

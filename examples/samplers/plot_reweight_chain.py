@@ -1,21 +1,21 @@
 """
-===================================
-Can a poor Markov chain be rescued?
-===================================
+================================
+Reweighting a short Markov chain
+================================
 
-A Markov chain was stopped much too early: its first states still remember where it
-started. Running it again costs time, or is not possible at all. If the target is known up
-to its normaliser, the states that exist can be weighted instead.
+A Markov chain was stopped much too early, so that its first states still depend on the start.
+Running it again takes time or is impossible. If the target is known up to its normalising constant,
+the available states can be weighted instead.
 
-:class:`~skcircuits.BBISWeighter` finds the weights whose Stein discrepancy to the target is
-smallest. It never asks how the samples came about.
+:class:`~skcircuits.BBISWeighter` finds the weights with the smallest Stein discrepancy from the
+target. It does not need to know how the samples were generated.
 """
 
 # %%
-# A target and a poor chain
-# -------------------------
-# A 5 x 5 Ising grid with random couplings. The chain starts with all spins down, is stopped
-# after 150 sweeps and keeps everything, the way to the target included.
+# A target and a short chain
+# --------------------------
+# A 5 x 5 Ising grid with random couplings. The chain starts with all spins down, is stopped after
+# 150 sweeps, and all states are kept, including the burn-in.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -30,9 +30,9 @@ model = IsingModel.grid(
 chain = model.gibbs_sample(150, burn_in=0, start=np.zeros((1, 25)), random_state=0)
 
 # %%
-# The truth
-# ---------
-# Variable elimination gives the exact marginals: the induced width of the grid is small.
+# Exact marginals
+# ---------------
+# Variable elimination gives the exact marginals, because the induced width of the grid is small.
 
 truth = np.array([p[1] for p in model.marginals()])
 print(f"width {model.width()}, log partition function {model.log_partition():.4f}")
@@ -40,8 +40,8 @@ print(f"width {model.width()}, log partition function {model.log_partition():.4f
 # %%
 # Weights
 # -------
-# Once for the states as they are, once with half of the variables summed out exactly: a
-# collapsed sample stands for its sampled variables and the exact distribution of the rest.
+# Weights are computed for the states themselves, and with half of the variables summed out exactly:
+# a collapsed sample represents its sampled variables and the exact distribution of the others.
 
 weighter = BBISWeighter(target=model).fit(chain)
 collapsed = BBISWeighter(target=model, collapse=0.5, random_state=0).fit(chain)
@@ -58,8 +58,8 @@ for name, estimate in estimates.items():
     print(f"{name:20s} mean absolute error {np.abs(estimate - truth).mean():.4f}")
 
 # %%
-# Marginals against the truth
-# ---------------------------
+# Comparison of marginals
+# -----------------------
 # Points on the diagonal are exact.
 
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.8), sharex=True, sharey=True, layout="constrained")
@@ -72,10 +72,10 @@ axes[0].set_ylabel("estimated P(x = 1)")
 plt.show()
 
 # %%
-# Which states count
-# ------------------
-# Weights are not small for early states as such: a state counts for what the others lack. The
-# effective sample size says how many equally weighted samples would be as good.
+# Weights of the states
+# ---------------------
+# Early states do not have small weights as such: the weight of a state depends on all the others.
+# The effective sample size is the number of equally weighted samples of the same accuracy.
 
 figure, ax = plt.subplots(figsize=(7, 2.8), layout="constrained")
 ax.bar(np.arange(len(chain)), weighter.weights_ * len(chain), width=1.0)

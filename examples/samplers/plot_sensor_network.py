@@ -1,24 +1,24 @@
 """
-====================================
-Where are the sensors, and how sure?
-====================================
+===================================
+Posterior positions of many sensors
+===================================
 
-Seventy sensors lie somewhere in a square. They measure noisy distances to whoever is close,
-and four anchors in the corners know where they are. What do the measurements say about
-the position of each sensor?
+Seventy sensors are placed in a square. They measure noisy distances to all sensors nearby, and the
+positions of four anchors in the corners are known. What is the posterior distribution of the
+position of each sensor?
 
-:class:`~skcircuits.graphical.SensorNetwork` is the posterior of all positions, a graphical
-model whose nodes are pairs of coordinates.
-:class:`~skcircuits.GraphicalSVGDSampler` moves particles to it: whole layouts of the
-network, whose kernels compare each sensor together with its neighbours only.
+:class:`~skcircuits.graphical.SensorNetwork` is the posterior of all positions, a graphical model
+whose nodes are pairs of coordinates. :class:`~skcircuits.GraphicalSVGDSampler` moves particles
+towards it. Each particle is a layout of the whole network, and kernels compare each sensor together
+with its neighbours only.
 """
 
 # %%
 # A network
 # ---------
-# Pairs closer than half a unit measure their distance, with a standard deviation of 0.05. We
-# know that everything lies in the square; without this prior, a sensor that hears
-# of nobody would have no posterior, and the network would refuse to be built.
+# Pairs closer than half a unit measure their distance, with a standard deviation of 0.05. All
+# sensors are known to lie in the square. Without this prior, a sensor without measurements would
+# have no posterior, and the network would raise an error.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -37,8 +37,8 @@ network = SensorNetwork.simulate(
 # %%
 # Localise it
 # -----------
-# Distances along the graph give a first guess, and particles scattered around it a start.
-# Steps should be short against the posterior, which is a few hundredths wide here.
+# Distances along the graph give an initial estimate, and particles start scattered around it. Steps
+# should be short compared with the width of the posterior, which is a few hundredths here.
 
 guess = network.estimate_positions()
 start = guess + 0.1 * rng.normal(size=(100, guess.size))
@@ -56,8 +56,8 @@ print(f"mean of the particles: {localisation_error(layouts.mean(axis=0)):.3f}")
 # %%
 # Posterior clouds
 # ----------------
-# Each cloud is the posterior of one sensor. Where the cloud is long or split, the
-# measurements allow more than one answer: a mean would hide it.
+# Each cloud is the posterior of one sensor. If the cloud is long or divided, the measurements are
+# compatible with different positions, which a mean would hide.
 
 figure, ax = plt.subplots(figsize=(6, 6), layout="constrained")
 for i, j in network.pairs[np.all(network.pairs < n_sensors, axis=1)]:
@@ -73,11 +73,11 @@ ax.set(xlabel="west to east (units of the map)", ylabel="south to north (units o
 ax.legend(loc="upper center", ncols=2)
 
 # %%
-# How much does the data say about each sensor?
-# ----------------------------------------------
-# The spread of a cloud tells which sensors are well determined: those with many
-# neighbours. The Stein discrepancy of a node is measured in units of its score, so it is
-# largest where the posterior is tightest; it falls towards zero with more particles.
+# Uncertainty of each sensor
+# --------------------------
+# The spread of a cloud shows which sensors are well determined: those with many neighbours. The
+# Stein discrepancy of a node is in units of its score, so that it is largest where the posterior is
+# narrowest; it decreases towards zero with more particles.
 
 spread = layouts.std(axis=0).mean(axis=1)
 n_measured = np.bincount(network.pairs.ravel(), minlength=n_sensors + 4)[:n_sensors]

@@ -2,14 +2,15 @@
 Particles on two moons
 ======================
 
-Any density with a gradient can be a target: a class with ``grad_log_prob``. Here the density has
-the shape of two crescents, and particles start in a small cloud between them.
+Any density with a gradient can be a target; it is a class with a method ``grad_log_prob``. In this
+example, the density has the shape of two crescents, and particles start in a small cloud between
+them.
 """
 
 # %%
 # The target
 # ----------
-# A ring that is bright on two sides: its log density and gradient in a few lines.
+# A ring with high density on two sides; log density and gradient take a few lines.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -36,8 +37,8 @@ class TwoMoons:
 
 
 # %%
-# The cloud spreads
-# -----------------
+# Movement of the particles
+# -------------------------
 
 target = TwoMoons()
 start = 0.3 * np.random.default_rng(0).normal(size=(150, 2)) + [0.0, 1.0]

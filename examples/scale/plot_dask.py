@@ -2,15 +2,16 @@
 The same fit on threads, processes and Dask
 ===========================================
 
-All parallel work goes through joblib: what runs where is said around a call, not inside it. Work is
-cut into pieces that do not depend on the number of workers, so that results are equal, bit for
-bit, wherever they come from.
+All parallel work uses joblib, so that a context manager around a call determines where it runs.
+Work is divided into tasks that do not depend on the number of workers, so that results are
+identical to the last bit with every backend.
 """
 
 # %%
 # A grid search and a Gram matrix
 # -------------------------------
-# The cluster here lives in this process; `Client("scheduler:8786")` is one of many machines.
+# The cluster of this example runs in this process; `Client("scheduler:8786")` connects to a cluster
+# of many machines.
 import time
 
 import joblib
@@ -59,8 +60,8 @@ for (backend, task), answer in answers.items():
     print(f"{backend:10s} {task:6s} equal: {np.array_equal(answer, answers['one thread', task])}")
 
 # %%
-# Pieces cost some ten milliseconds to send: what takes less than a second is faster at home. Times
-# are those of the machine that built this page.
+# Sending a task takes some ten milliseconds, so that work of less than a second is faster locally.
+# Times were measured on the machine that built this page.
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 places = np.arange(3)
 for shift, task in ((-0.2, "search"), (0.2, "gram")):
