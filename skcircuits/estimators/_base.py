@@ -139,7 +139,7 @@ def make_generator(random_state):
 
 
 def route_fit_parameters(router, estimator, sample_weight, parameters):
-    """Give what an estimator inside another one gets beside X and y in fit."""
+    """Route fit parameters to an inner estimator (all except X and y)."""
     if sample_weight is not None:
         parameters = {**parameters, "sample_weight": sample_weight}
     if _routing_enabled():
@@ -219,7 +219,7 @@ class TableMixin:
             _check_not_empty(X)
             names = getattr(self, "feature_names_in_", None)
             if not reset and names is not None and list(X.columns) != list(names):
-                # Names that are no strings count by place; what is inside asks for names
+                # Names that are not strings are matched by position; inner estimators need names
                 X = X.set_axis(names, axis=1)
             return X
         if np.ma.isMaskedArray(X):
@@ -246,7 +246,7 @@ class TableMixin:
 
 
 def _uncover_holes(X):
-    """Mark masked cells as missing: a plain conversion would read what is under the mask."""
+    """Mark masked cells as missing: a plain conversion would read the values under the mask."""
     return X.astype(np.float64 if X.dtype.kind in "biuf" else object).filled(np.nan)
 
 

@@ -551,7 +551,7 @@ class BBISWeighter(
         return refuse_missing(self._schema.encode(table, handle_unknown="error"), self)
 
     def _find_target(self, X, samples, gradients):
-        """Give the target and the names of its states, where it knows them."""
+        """Give the target and the names of its states, if it has names."""
         if gradients is not None:
             if self.target is not None:
                 condition = "be None if a target is given"

@@ -150,7 +150,7 @@ class ChowLiuDensity(DiscreteDensity):
         settings = {"sample_weight": rows.weight, "pseudo_count": self.pseudo_count}
         if self.n_components == 1:
             statistics = pair_statistics(complete, self._states.layout, **settings)
-            # Completed cells say little of edges: those come from observed pairs alone
+            # Completed cells contain little information about edges, which use observed pairs alone
             tree = observed_tree(rows.codes, self._states.layout, statistics, **settings)
             return TreeMixture(np.zeros(1), [tree]), 1
         result = drive(

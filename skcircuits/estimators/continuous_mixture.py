@@ -187,7 +187,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
 
     def _fit_rows(self, rows, generator):
         validation = rows.validation
-        # Validation rows weigh nothing: they are completed by what the others have taught.
+        # Validation rows have zero weight: they are completed by what was learned from others.
         codes = complete_by_latent_tree(
             np.concatenate([rows.codes, validation.codes]),
             np.concatenate([rows.weight, np.zeros(len(validation.X))]),

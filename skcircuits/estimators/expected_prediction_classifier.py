@@ -227,7 +227,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
 
     @property
     def _responses(self):
-        """What the classifier can be asked, the best first."""
+        """Methods of the classifier, in order of preference."""
         methods = [m for m in ("predict_proba", "decision_function") if hasattr(self.estimator_, m)]
         return methods or ["votes"]
 

@@ -17,7 +17,7 @@ from skcircuits.estimators.prediction._expected_prediction import (
     column_encoder,
 )
 
-SCALE_ROWS = 512  # draws that tell the scale of a frozen model's answers
+SCALE_ROWS = 512  # draws that determine the scale of a frozen model's predictions
 
 
 @inherit_documentation

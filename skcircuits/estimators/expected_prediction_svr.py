@@ -223,7 +223,7 @@ class ExpectedPredictionSVR(
         sample_weight = check_weights(sample_weight, y)
         check_memory(self.memory)
         encoded = self._learn_density(X, sample_weight=sample_weight)
-        # Rows without weight have no say in the scale either
+        # Rows of zero weight do not affect the scale either
         used = encoded if sample_weight is None else encoded[sample_weight > 0]
         self.kernel_ = self._make_kernel(used)
         self._check_closed_form(encoded)
@@ -300,7 +300,7 @@ class ExpectedPredictionSVR(
             )
 
     def _check_closed_form(self, encoded):
-        """Find out now, not in predict, whether the kernel can be integrated."""
+        """Check in fit, before predict, whether the kernel can be integrated."""
         # A row without cells against a point asks for all closed forms at once
         nothing = np.full((1, encoded.shape[1]), np.nan)
         settings = {"circuit": self.circuit_, "kernel": self.kernel_}

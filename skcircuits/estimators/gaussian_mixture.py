@@ -226,7 +226,7 @@ class GaussianMixtureDensity(CircuitDensity):
         "verbose": ["verbose"],
     }
 
-    _given_pool = None  # what an earlier fit chose, in clones that are to keep it
+    _given_pool = None  # choices of an earlier fit, in clones that keep them
     _given_fits = None  # fits of its candidates to some of the rows
     _given_start = None  # the same density, fitted to some of the rows
 
@@ -327,12 +327,12 @@ class GaussianMixtureDensity(CircuitDensity):
         return self
 
     def _keep(self, states, table):
-        """Set the fitted attributes, and keep what further rows are learned with."""
+        """Set the fitted attributes, and keep the state for partial_fit."""
         self._states, self._units = states, table.take(np.empty(0, dtype=np.intp))
         vars(self).update(self._attributes(states, table))
 
     def _fit_map(self, rows):
-        """What columns are seen through, if they are."""
+        """The transformation of the columns, if there is one."""
         if self.transformation is None:
             return None
         numbers = rows.X[:, ~self._schema.is_categorical]
@@ -340,7 +340,7 @@ class GaussianMixtureDensity(CircuitDensity):
         return fit_sinh_map(numbers, weights)
 
     def _prepare(self, X, sample_weight, units=None):
-        """Rows as components see them."""
+        """Rows as prepared for the components."""
         if self._map is not None:
             X, numerical = X.copy(), ~self._schema.is_categorical
             X[:, numerical] = self._map.normal(X[:, numerical])
@@ -407,7 +407,7 @@ class GaussianMixtureDensity(CircuitDensity):
         return cloned
 
     def _space(self):
-        """What is open to choice."""
+        """The search space of the choice."""
 
         def asked(value):
             return None if isinstance(value, str) and value in ("auto", "bic", "rows") else value
@@ -482,7 +482,7 @@ class GaussianMixtureDensity(CircuitDensity):
         self._check_convergence(result.converged, True)
 
     def _check_convergence(self, has_ended, is_complete):
-        """Say what to set where iterations came to their end; drive has told of interruptions."""
+        """Warn and suggest settings if max_iter was reached; `drive` warns of interruptions."""
         self.converged_ &= is_complete
         if has_ended and not self.converged_:
             warn_not_converged(self, self.max_iter)
@@ -530,7 +530,7 @@ def _check_size(table):
 
 
 def _check_distance(table, X, schema):
-    """Refuse later cells beside whose squares all that was learned before would be rounded away."""
+    """Refuse later cells so large that rounding of their squares would erase what was learned."""
     far = np.argwhere(np.abs(table.numbers) > _MAX_DISTANCE)
     if len(far):
         row, own = far[0]
@@ -556,10 +556,10 @@ def _check_first_batch(n_samples, n_components):
 
 
 def _as_draw(settings, pool, total_weight):
-    """Iterate until what is left to gain is nothing beside the sampling error.
+    """Iterate until the remaining gain is negligible compared with the sampling error.
 
-    That is a matter of nats over all rows, however many there are: half a nat is a standard
-    deviation of a parameter. What several components are is not determined as finely.
+    The criterion is in nats over all rows, whatever their number: half a nat is a standard
+    deviation of a parameter. Several components are not determined as precisely.
     """
     settings = replace(settings, is_draw=True)
     if any(candidate.n_components > 1 for candidate in pool):
@@ -575,7 +575,7 @@ def _moments(state, table):
     if not isinstance(gaussians, FactorGaussians):
         return *gaussians.in_units(table.location, table.scale), None
     means, loadings, noise = gaussians.in_units(table.location, table.scale)
-    # Without factors columns are independent: variances say all
+    # Without factors columns are independent, and variances suffice
     if not loadings.shape[2]:
         return means, noise, (loadings, noise)
     covariances = loadings @ loadings.transpose(0, 2, 1)

@@ -48,7 +48,7 @@ from skcircuits.tabular._columns import refuse_extremes
 MAX_COORDINATES, MIN_PARTICLES = 1000, 20
 # Numbers beyond which moments are not tested: chains would cost as much as the run.
 MAX_DIAGNOSED = 2e7
-# Numbers from which workers save more than the way to them costs.
+# Numbers from which workers save more than communication costs.
 MIN_SENT = 1e6
 # Condition number of the correlations up to which a preconditioner gains little.
 EASY_CONDITION = 10.0
@@ -503,7 +503,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
                     target=type(self.target_).__name__,
                 )
             )
-        # Kernels of the published method see the shape of a density that is easy to move in.
+        # Kernels of the published method resolve the shape of densities that are easy to move in.
         is_easy = metric is not None and metric.condition < EASY_CONDITION
         if kind == "auto" and is_easy and not problem.is_concave(metric, np.random.default_rng(0)):
             return None
@@ -512,7 +512,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     def _enter(self, metric, start):
         """Give starting particles in the coordinates of the metric."""
         if isinstance(self.preconditioner, str) and self.preconditioner != "covariance":
-            # Only their shape is kept: the Gaussian knows location and scale better.
+            # Only their shape is kept: location and scale of the Gaussian are more accurate.
             scale = start.std(axis=0)
             shape = (start - start.mean(axis=0)) / np.where(scale > 0, scale, 1)
             if not isinstance(metric, SparseMetric):
@@ -545,7 +545,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         return None if lists is None else index_lists(lists, name)
 
     def _count_coordinates(self, neighbors, blocks, X):
-        """Ask whatever knows: the blocks, the graph, X, or the particles of the last fit."""
+        """Number of coordinates according to the blocks, the graph, X, or the last particles."""
         if blocks is not None:
             return sum(map(len, blocks))
         if neighbors is not None:
@@ -616,7 +616,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
 
 def _check_precision(values, n_coordinates):
-    """Refuse what is no metric."""
+    """Refuse invalid metrics."""
     precision = float_array(values, "preconditioner")
     is_square = precision.shape == (n_coordinates, n_coordinates)
     if (

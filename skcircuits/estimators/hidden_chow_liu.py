@@ -213,7 +213,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
 
     def _choose(self, latent, shapes, numbers, rows, generator):
         """The best pass, with and without joint columns, and with the best number of states."""
-        # Of many rows, some tell what is worth its time
+        # With many rows, a subset shows which candidates are worth their time
         tried, shown = latent, rows
         if len(rows.X) > _MAX_CHOICE_ROWS:
             tried = latent.take(generator.permutation(len(rows.X))[:_MAX_CHOICE_ROWS])

@@ -208,7 +208,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         self._training = encoded, weights
         self._bounds = _imputation_bounds(self.min_value, self.max_value, encoded, self._schema)
         missing = np.isnan(encoded)
-        # As in scikit-learn's imputers: what has no value in fit is left out
+        # As in scikit-learn's imputers: columns without values in fit are dropped
         kept = self.keep_empty_features | ~missing.all(axis=0)
         self._kept = np.flatnonzero(kept)
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
@@ -303,7 +303,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
     def _draw_properly(self, encoded, n_imputations):
         """Draw each table from a density learned again under random weights."""
-        # Of a search, what it found
+        # The best estimator of a search
         density = getattr(self.density_, "best_estimator_", self.density_)
         if not isinstance(density, BaseDensity):
             condition = "be one that can be fitted again for proper imputations"
@@ -388,7 +388,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         return completed
 
     def _confine(self, imputed, strategy):
-        """Round what is imputed in columns of integers, and keep it within the bounds."""
+        """Round imputed values in columns of integers, and clip them to the bounds."""
         if strategy != "mean" or self.round_integers:
             imputed = self._schema.rounded(imputed)
         return np.clip(imputed, *self._bounds)
@@ -405,7 +405,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
 
 def _imputation_bounds(min_value, max_value, X, schema):
-    """Lower and upper bounds of what is imputed per column, each of shape (d,).
+    """Lower and upper bounds of imputed values per column, each of shape (d,).
 
     `X` are encoded training rows; categorical and unbounded columns have infinite bounds.
     """
@@ -448,7 +448,7 @@ def _bound(name, value, X, schema, open_end, extreme):
 def _bootstrap_weights(sample_weight, n_rows, seed):
     """Draw weights of the Bayesian bootstrap: exponential, that is Dirichlet up to scale."""
     weights = np.random.default_rng(seed).exponential(size=n_rows)
-    # Mean one: priors weigh as much beside the rows as in the fit
+    # Mean one: priors have the same weight relative to the rows as in the fit
     weights /= weights.mean()
     return weights if sample_weight is None else weights * sample_weight
 
@@ -506,7 +506,7 @@ def _drawn(experts, X, streams, n_draws):
     completed = np.empty_like(draws[0])
     for draw in range(n_draws):
         uniforms = streams.at(rows, draw, _WHICH_EXPERT).random(len(X))
-        # Experts by their posterior: what they say of the observed cells counts
+        # Experts are drawn by their posterior given the observed cells
         chosen = draw_states(weights.T, uniforms)
         completed[draw] = np.stack([own[draw] for own in draws])[chosen, rows]
     return completed
@@ -536,7 +536,7 @@ def _expected(experts, X, is_categorical, bounds, column_weights):
 
 
 def _answers(experts, X, ask):
-    """What each expert answers, and its weights (K, n): none where a row is impossible to it."""
+    """Result of each expert, and its weights (K, n), zero if the row is impossible under it."""
     answers, weights = [], []
     for weight, circuit in experts:
         possible = np.ones(len(X), dtype=bool)

@@ -307,7 +307,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         validation = rows.validation
         codes, validation_codes = rows.codes, validation.codes
         if rows.has_missing or validation.has_missing:
-            # Validation rows weigh nothing: they are completed by what the others have taught
+            # Validation rows have zero weight: they are completed by what was learned from others
             both = self._complete(
                 np.concatenate([codes, validation_codes]),
                 np.concatenate([rows.weight, np.zeros(len(validation_codes))]),
@@ -494,7 +494,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 
     def _log_states(self, evidence, most_completions):
         """Log probability of evidence, exact where it has few completions."""
-        # Equal rows are asked once: each takes many trees
+        # Equal rows are evaluated once, because each takes many trees
         evidence, inverse = np.unique(evidence, axis=0, return_inverse=True)
         log_evidence = np.empty(len(evidence))
         most_completions = min(most_completions, MAX_COMPLETIONS)

@@ -257,7 +257,7 @@ class WMISPNDensity(CircuitDensity):
         elif len(table.X) > _MAX_CHOICE_ROWS or table.X.shape[1] == 1:
             self.alpha_ = _ALPHAS[0]
         else:
-            # Histograms tell structures apart as polynomials do, in a small part of the time
+            # Histograms compare structures as well as polynomials in a small fraction of the time
             plain = leaves.without_degrees()
             candidates = [(self._split_settings(table, alpha), plain) for alpha in _ALPHAS]
             scores = held_out_scores(table, candidates, _N_FOLDS, generator)
@@ -317,5 +317,5 @@ class WMISPNDensity(CircuitDensity):
         log_mass = self._log_density(np.where(is_mass, X, np.nan))
         with np.errstate(invalid="ignore"):
             log_density = self._log_density(X) - log_mass
-        # Impossible categories leave nothing to condition on
+        # Impossible categories cannot be conditioned on
         return np.where(np.isneginf(log_mass), 0.0, log_density), log_mass

@@ -40,7 +40,7 @@ _MANY_ROWS = 2000  # from here on more components and states are tried
 _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
 _LEAST_WEIGHT = 0.05  # experts with a smaller weight are dropped
 _N_TURNS = 3  # in which all cells of held-out rows are hidden
-# On rows it was not fitted to, a mixture gains nothing from later iterations
+# Later iterations of a mixture do not improve predictions of held-out rows
 _TOL = 4e-3
 # Predictions of cells hardly change after so many iterations from a fit to some of the rows, for
 # each time that all rows are more, and at least
@@ -54,11 +54,12 @@ _TRIAL = {
 
 
 def stacking_weights(parts, prior=_PRIOR_CELLS, centre=None):
-    """Weights (K,) whose average answers best, on the simplex.
+    """Weights (K,) on the simplex that minimise the loss of the average.
 
     Squared errors of the average mean plus log losses of the average likelihood are convex in the
-    weights, and so is a Dirichlet prior: no start matters (Breiman, 1996, "Stacked Regressions";
-    Yao et al., 2018, "Using Stacking to Average Bayesian Predictive Distributions").
+    weights, and so is a Dirichlet prior: the result does not depend on the start (Breiman, 1996,
+    "Stacked Regressions"; Yao et al., 2018, "Using Stacking to Average Bayesian Predictive
+    Distributions").
 
     `parts`: answers to the cells of each split, `Answers` of the same K densities; `prior`: cells
     that the prior weighs; `centre` (K,): positive weights around which it is, None for equal ones.
@@ -134,7 +135,7 @@ class PairTables:
         return [own / own.sum() for own in tables]
 
     def answers(self, rows, probabilities):
-        """What K densities say of the pairs in some rows; those of a row count as one cell."""
+        """Likelihoods of pairs of cells under K densities; all pairs of a row count as one cell."""
         counts = np.concatenate([own.ravel() for own in self.counts(rows)])
         likelihoods = [np.concatenate([own.ravel() for own in tables]) for tables in probabilities]
         nothing = np.zeros((0, len(probabilities)))
@@ -196,7 +197,7 @@ class Expert:
 
     @property
     def candidate(self):
-        """What a mixture is to the learner; None where its columns or rows are seen otherwise."""
+        """The candidate of the mixture learner; None if transformed, or a kernel density."""
         own = dict(self.parameters)
         shape, n_components = own.get("covariance_type"), own.get("n_components")
         if shape is None or n_components == "rows" or "transformation" in own:
@@ -210,7 +211,7 @@ class Expert:
         return replace(self, trial=fit, n_rows=n_rows)
 
     def going_on(self, n_rows):
-        """How much longer a fit to some of the rows is to be learned from all `n_rows`."""
+        """Limit of the iterations of a fit to all `n_rows` that continues a fit to some of them."""
         if not self.n_rows or any(times > 1 for _, times in self.candidates):
             return {}
         return {"max_iter": max(_LEAST_MORE, round(_MORE * n_rows / self.n_rows))}
@@ -225,7 +226,7 @@ class Expert:
         if self.family == "gaussian_mixture":
             density = GaussianMixtureDensity(tol=_TOL, **{**parameters, **more})
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
-            # held-out rows have weighed what this start leads to, another may end elsewhere
+            # the weight was learned for the fit from this start; another start may end elsewhere
             density._given_start = self.trial
             return density
         if self.family == "wmispn":
@@ -235,20 +236,21 @@ class Expert:
         return density
 
     def described(self):
-        """What it is, for users."""
+        """Description for users."""
         return {"family": self.family, **dict(self.parameters)}
 
 
 def experts_for(table, families, criterion, point_masses=False):
-    """Densities that fail in different ways, and none that is hopeless on tables of this kind.
+    """Diverse candidate densities that suit the table.
 
-    Point masses and densities cannot be compared: Gaussian mixtures have no point masses, others
-    only where they are among themselves.
+    Point masses and densities cannot be compared. Gaussian mixtures have no point masses; other
+    families have them only if there are no Gaussian mixtures among the candidates.
 
-    Few rows teach location models and latent trees most; many components with one covariance,
-    a few with their own, and sum-product networks follow what these miss. Transformed columns
-    and a component per row follow skews and bends, where cells alone are asked for: other
-    queries have no closed form, or take long.
+    Location models and latent trees learn most from few rows. Mixtures of many components with one
+    covariance, or of few with separate covariances, and sum-product networks can represent other
+    dependences. Transformed columns and a component per row represent skewed columns and curved
+    relations; they are candidates only if cells are predicted, because other queries have no closed
+    form or take long.
     """
     n_rows, n_numbers = table.numbers.shape
     has_categories = len(table.category_counts) > 0
@@ -278,16 +280,16 @@ def experts_for(table, families, criterion, point_masses=False):
 
 
 class Trials:
-    """Experts fitted to a part of the rows and asked for the others.
+    """Experts fitted to a part of the rows and evaluated on the others.
 
-    `X`: the rows that `table` was prepared from, as `schema` encodes them. Where log densities
-    are asked for, so is how often categories and numbers come together. `comparison`: of mixtures
-    on the same splits, whose fits are taken over.
+    `X`: the rows from which `table` was prepared, encoded by `schema`. If log densities are the
+    criterion, joint frequencies of categories and numbers are compared, too. `comparison`: a
+    comparison of mixtures on the same splits, whose fits are reused.
     """
 
     def __init__(self, table, X, schema, criterion, seed, n_jobs=None, comparison=None):
         rng = np.random.default_rng(seed)
-        # rows to fit experts to, and others with what is hidden of them each time they are asked
+        # training rows of experts, and held-out rows with the cells that are hidden in each turn
         self.splits = [
             (part, held_out.in_turns(_N_TURNS, rng) if criterion == "cells" else [held_out])
             for part, held_out in split_table(table, rng)
@@ -320,9 +322,9 @@ class Trials:
             self._trials[expert] = [next(trials) for _ in self.splits]
 
     def weights(self, experts):
-        """Weights (K,) with which some experts answer best together.
+        """Weights (K,) of some experts that minimise the loss of their average.
 
-        Those left out take their part of the prior along.
+        The prior is reduced in proportion to the experts that are left out.
         """
         parts = [
             turn.answers(predictions, self.criterion)
@@ -336,9 +338,9 @@ class Trials:
         return stacking_weights(parts, _PRIOR_CELLS * len(experts) / len(self._trials))
 
     def column_weights(self, weights):
-        """Weights (K, d) of some experts for each column, around those for all, by expert.
+        """Weights (K, d) of some experts for each column, with the common weights as prior mean.
 
-        What one knows best of one column is seldom what it knows best of all.
+        The best expert for one column is rarely the best for all columns.
         """
         centre = np.array(list(weights.values()))
         found = np.repeat(centre[:, None], self.X.shape[1], axis=1)
@@ -354,13 +356,13 @@ class Trials:
         return found
 
     def _predictions(self, experts):
-        """Each turn of held-out rows, and what some experts say of its hidden cells."""
+        """Each turn of held-out rows, with the predictions of its hidden cells by some experts."""
         for i, (_, turns) in enumerate(self.splits):
             for k, turn in enumerate(turns):
                 yield turn, [self._trials[expert][i].predictions[k] for expert in experts]
 
     def choose(self, most):
-        """The experts that matter, at most so many, with their weights."""
+        """The experts of largest weight, at most `most`, with their weights."""
         experts = list(self._trials)
         weights = self.weights(experts)
         order = np.argsort(-weights, kind="stable")[:most]
@@ -402,7 +404,7 @@ class Trials:
 
 
 class _Trial(NamedTuple):
-    """What an expert predicts of held-out rows in each turn, draws from it, and what was fitted."""
+    """Predictions of held-out rows in each turn by an expert, draws from it, and its fit."""
 
     predictions: list[Predictions]
     draws: np.ndarray
@@ -410,7 +412,7 @@ class _Trial(NamedTuple):
 
 
 def _try(expert, part, turns, known, X, schema, criterion, seed, n_draws):
-    """Fit an expert to some rows, unless a fit is `known`, and ask it for others."""
+    """Fit an expert to some rows, unless a fit is `known`, and predict others."""
     bounds = mean_bounds(part.numbers)
     if expert.candidate and not n_draws:
         state = known or try_candidate(part, expert.candidate, EMSettings(), seed)
@@ -421,7 +423,7 @@ def _try(expert, part, turns, known, X, schema, criterion, seed, n_draws):
         return _Trial(predictions, X[:0], state)
     density = expert.make(seed, is_trial=True)
     with warnings.catch_warnings():
-        # a few iterations show what an expert is worth
+        # a few iterations suffice to compare experts
         warnings.simplefilter("ignore", ConvergenceWarning)
         density._fit_encoded(X[part.source], schema, part.weights)
     circuit = density.circuit_

@@ -29,7 +29,7 @@ _MAX_INTEGERS = 10
 _MIN_REPETITIONS = 10
 _MAX_ROWS = 200_000  # that density="auto" learns from: memory does not grow with further ones
 
-# What density="..." stands for; those that are chosen are chosen by held-out cells
+# Meaning of density="..."; choices are made by the errors on held-out cells
 _NAMED = {
     "gaussian_mixture": lambda: GaussianMixtureDensity(selection="cells"),
     "latent_tree": HiddenChowLiuDensity,
@@ -48,8 +48,8 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
 
     Uses the parameters ``density``, ``random_state``, ``memory`` (where the estimator has
     it: caches the fitted density) and those of `TableMixin`. Sets
-    ``density_`` (None where the parameter is a circuit) and ``circuit_``, which speaks
-    original units and codes into ``categories_[j]``.
+    ``density_`` (None if the parameter is a circuit) and ``circuit_``, which is in
+    original units and codes of ``categories_[j]``.
     """
 
     # Whether density="auto" may mix families: kernels between incomplete rows need one structure
@@ -64,7 +64,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             self._set_schema(_schema_for_circuit(learned, self.circuit_))
         else:
             rows, weights = self._enough_rows(encoded, sample_weight)
-            # Rows without weight have no say in the choice either
+            # Rows of zero weight are ignored in the choice, too
             self.density_ = self._make_density(rows if weights is None else rows[weights > 0])
             self._fit_as_task(rows, weights)
             del rows
@@ -75,7 +75,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         return self._schema.encode(self._check_table(X, reset=False))
 
     def _enough_rows(self, encoded, sample_weight):
-        """Rows for the density, with their weights: one that chooses itself needs no more."""
+        """Rows for the density, with their weights; a subset suffices for an automatic choice."""
         if not isinstance(self.density, str) or self.density != "auto":
             return encoded, sample_weight
         is_used = np.ones(len(encoded), dtype=bool) if sample_weight is None else sample_weight > 0
@@ -87,7 +87,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         return encoded[chosen], None if sample_weight is None else sample_weight[chosen]
 
     def _as_known(self, encoded):
-        """Take numbers that the density never saw for missing, as it does categories; (n, d)."""
+        """Treat numbers that did not occur in fit like unknown categories, as missing; (n, d)."""
         fitted = getattr(self.density_, "best_estimator_", self.density_)
         return fitted._known(encoded) if isinstance(fitted, BaseDensity) else encoded
 
@@ -116,7 +116,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         return density
 
     def _named_density(self, encoded):
-        """The density that a name stands for."""
+        """The density of a given name."""
         if self.density == "auto":
             return self._automatic_density(encoded)
         return _NAMED[self.density]()
@@ -181,12 +181,12 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
                 fitted = check_memory(self.memory).cache(_fitted_density)
                 self.density_ = fitted(clone(self.density_), encoded, self._schema, sample_weight)
             return
-        # A search over densities, or a frozen one: it reads tables in its own way
+        # A search over densities or a frozen density reads tables itself
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         self.density_.fit(self._schema.decode(encoded), None, **weights)
         fitted = getattr(self.density_, "best_estimator_", self.density_)
         schema = getattr(fitted, "_schema", self._schema)
-        # What the user's table says: the decoded one may have lost the dtypes of missing values
+        # From the user's table: the decoded one may have lost the dtypes of missing values
         own = {name: getattr(self._schema, name) for name in ("missing_value", "prototype")}
         self._set_schema(replace(schema, **own))
 

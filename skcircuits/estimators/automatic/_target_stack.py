@@ -27,17 +27,17 @@ from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import Column
 
 N_FOLDS = 3
-LEAST_PER_CLASS = 2 * N_FOLDS  # below that folds teach nothing about a class
+LEAST_PER_CLASS = 2 * N_FOLDS  # with fewer rows of a class, folds are not informative
 LEAST_NUMBERS = 10 * N_FOLDS  # squared errors of fewer rows are those of the farthest
 MAX_ROWS = 3000  # of which models are fitted to two thirds, for the weights
 MAX_FOLDS = 2  # that models are fitted to
-ENOUGH_ROWS = 300  # held-out rows that tell the weights; further folds are not fitted
-MAX_HIDDEN = 0.7  # of the cells of a row that misses none itself
+ENOUGH_ROWS = 300  # held-out rows that determine the weights; no further folds are fitted
+MAX_HIDDEN = 0.7  # largest rate of hidden cells in complete rows
 MAX_MEMBER_ROWS = 10_000  # a few components and small trees need no more
-# On rows it was not fitted to, a mixture gains nothing from later iterations
+# Later iterations of a mixture do not improve predictions of held-out rows
 TOL = 4e-3
 LEAST_LIKELIHOOD = 1e-12
-LEAST_PROBABILITY = 1e-6  # that powers tell apart
+LEAST_PROBABILITY = 1e-6  # smaller probabilities count as this one
 POWER_ROWS = 10.0  # that the prior of the power, around 1, weighs
 MAX_LOG_POWER = 2.0
 SMALLEST_VARIANCE = 1e-200
@@ -48,7 +48,7 @@ TYPES = (
 WIDE_TYPES = ({"covariance_type": "factor", "n_components": 8, "location_model": False},)
 N_COPIES = 4  # of a complete row for trees: one as it is, the others with hidden cells
 LEAST_LEAF = 20  # rows
-# Small trees: what hidden cells leave to tell is simple
+# Small trees: predictions from incomplete rows are simple
 MAX_LEAVES = 8
 MAX_BINS = 63
 MAX_TREES = 1000  # of all classes together; at most 100 for each
@@ -88,7 +88,7 @@ class TrainingTargets:
 
 @dataclass(frozen=True)
 class Members:
-    """Models that know the target of incomplete rows without the expectation.
+    """Models that predict the target from incomplete rows directly.
 
     ``circuits`` are over the columns and, as the last variable, the target; ``bounds`` are the
     least and the largest target, or probability.
@@ -107,7 +107,7 @@ class Members:
         return cls(_fit_circuits(training, seed), _grow_trees(training, may_hide, seed), bounds)
 
     def answers(self, evidence: FloatArray) -> list[FloatArray]:
-        """Give what each says, probabilities (n, k) or means (n, 1)."""
+        """Predictions of each member, probabilities (n, k) or means (n, 1)."""
         rows = np.column_stack([evidence, np.full(len(evidence), np.nan)])
         found = [_of_last_column(circuit, rows) for circuit in self.circuits]
         ask = getattr(self.trees, "predict_proba", self.trees.predict)
@@ -118,7 +118,7 @@ class Members:
 
 @dataclass(frozen=True)
 class Stack:
-    """A weighted mean of expectations (weight first) and of what other members say.
+    """A weighted mean of expectations (first weight) and of the predictions of other members.
 
     Probabilities are raised to a ``power`` afterwards, and normalised.
     """
@@ -146,10 +146,10 @@ def learn_stack(
     seed: int,
     may_hide: bool,
 ) -> Stack | None:
-    """Learn members and weights from what rows held out tell; None where too few can be.
+    """Learn members and weights on held-out rows; None if too few rows can be held out.
 
     ``fit_models(rows)`` fits the model to some rows, ``expect(models, cells)`` gives its
-    expectations. Held-out rows that miss no cell have some hidden, if they may.
+    expectations. If `may_hide`, some cells of complete held-out rows are hidden.
     """
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(training.targets))
@@ -189,7 +189,7 @@ def _folds(
 
 
 def _with_hidden_cells(rows: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Hide cells of complete rows, of each at a rate of its own."""
+    """Hide cells of complete rows, with a random rate for each row."""
     rates = rng.uniform(0.0, MAX_HIDDEN, size=(len(rows), 1))
     hidden = rng.random(rows.shape) < rates
     return np.where(hidden & ~np.isnan(rows).any(axis=1, keepdims=True), np.nan, rows)
@@ -207,10 +207,10 @@ def _weights_and_power(
 
 
 def _power_of(pooled: FloatArray, targets: IntArray, row_weights: FloatArray) -> float:
-    """Power of probabilities (n, k) of the least log loss, drawn towards 1.
+    """Power of probabilities (n, k) that minimises the log loss, shrunk towards 1.
 
-    Means of calibrated probabilities are less sure than calibrated ones would be (Ranjan and
-    Gneiting, 2010, "Combining Probability Forecasts").
+    Means of calibrated probabilities are underconfident (Ranjan and Gneiting, 2010, "Combining
+    Probability Forecasts").
     """
     logs = np.log(np.maximum(pooled, LEAST_PROBABILITY))
     own = logs[np.arange(len(logs)), targets]
@@ -225,9 +225,9 @@ def _power_of(pooled: FloatArray, targets: IntArray, row_weights: FloatArray) ->
 
 
 def _weights_of(answers: FloatArray, targets: FloatArray, row_weights: FloatArray) -> FloatArray:
-    """Weights (K,) of answers (K, n, k), drawn towards equal ones by a row each.
+    """Weights (K,) of predictions (K, n, k), shrunk towards equal weights by one row per member.
 
-    Of probabilities by the log loss, of numbers by squared errors in units of the variance.
+    They minimise the log loss of probabilities, or squared errors of numbers in units of variance.
     """
     n_members, n_rows, n_outputs = answers.shape
     nothing, no_answers = np.zeros(0), np.zeros((0, n_members))
@@ -244,10 +244,10 @@ def _weights_of(answers: FloatArray, targets: FloatArray, row_weights: FloatArra
 
 
 def _fit_circuits(training: TrainingTargets, seed: int) -> list[Circuit]:
-    """Fit densities of rows and target that fail in different ways; the target comes last.
+    """Fit diverse densities of rows and target; the target is the last column.
 
     Means that depend on the categories, with one covariance (linear discriminant analysis and
-    linear regression, the location model), and components that no class has for itself.
+    linear regression, the location model), and components that are shared by all classes.
     """
     is_wide = (~training.schema.is_categorical).sum() > MAX_DENSE_COLUMNS
     labels = np.arange(training.n_classes) if training.n_classes else None
@@ -256,7 +256,7 @@ def _fit_circuits(training: TrainingTargets, seed: int) -> list[Circuit]:
     schema = replace(training.schema, columns=columns, prototype=None)
     joint = np.column_stack([training.rows, training.targets])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations show what they know
+        warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations suffice
         return [
             GaussianMixtureDensity(tol=TOL, random_state=seed, **parameters)
             ._fit_encoded(joint, schema, training.weights)
@@ -294,7 +294,7 @@ def _grow_trees(
 
 
 def _of_last_column(circuit: Circuit, rows: FloatArray) -> FloatArray:
-    """Probabilities or mean of the last column given the others; given none where impossible."""
+    """Probabilities or mean of the last column given the others; marginal ones if impossible."""
     last = rows.shape[1] - 1
     rows = np.where(np.isneginf(circuit.log_prob(rows))[:, None], np.nan, rows)
     if last in circuit.cardinalities:

@@ -27,7 +27,7 @@ from skcircuits.learning.univariate._columns import FEW_VALUES, describe_column
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
 _MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
-_ENOUGH_ROWS = 10_000  # to see that many share a number
+_ENOUGH_ROWS = 10_000  # to detect whether many have the same number
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
@@ -132,7 +132,7 @@ class AutomaticDensity(CircuitDensity):
         "verbose": ["verbose"],
     }
 
-    _given_weights = None  # what an earlier fit chose, in clones that are to keep it
+    _given_weights = None  # choices of an earlier fit, in clones that keep them
 
     def __init__(
         self,
@@ -184,13 +184,13 @@ class AutomaticDensity(CircuitDensity):
         self.log_likelihood_ = self._mean_log_likelihood(rows)
 
     def _fit_members(self, densities, rows):
-        """Fit what was chosen to all rows, each as a task of its own for callbacks."""
+        """Fit the chosen densities to all rows, each as a separate task for callbacks."""
         fit = self._init_callback_context(max_subtasks=len(densities))
         fit.call_on_fit_task_begin(estimator=self)
         for density in densities:
             task = fit.subcontext(task_name=type(density).__name__)
             density._is_draw = self._is_draw
-            density._convergence_way_out = None  # held-out rows know what it is worth
+            density._convergence_way_out = None  # the weight was learned on held-out rows
             with task.propagate_callback_context(density):
                 task.call_on_fit_task_begin(estimator=self)
                 density.set_params(verbose=self.verbose)
@@ -252,7 +252,7 @@ class AutomaticDensity(CircuitDensity):
         return chosen, trials.report(chosen)
 
     def _shared_numbers(self, rows):
-        """Names of continuous columns of which many rows share a number."""
+        """Names of continuous columns in which many rows have the same number."""
         some = rows.take(np.arange(0, len(rows.X), 1 + len(rows.X) // _ENOUGH_ROWS))
         found = []
         for j in np.flatnonzero(~self._schema.is_categorical):
@@ -274,7 +274,7 @@ class AutomaticDensity(CircuitDensity):
 
 
 def _n_restarts(weight, n_cells, selection):
-    """How many restarts of a mixture are pooled: more, the more they count and the fewer rows.
+    """Number of restarts of a mixture that are pooled: it grows with weight, and with fewer rows.
 
     Predictions of cells are averaged over densities anyway.
     """
@@ -287,7 +287,7 @@ def _is_small(table):
 
 
 def _suits_trees(table):
-    """Whether other families than Gaussian mixtures are worth their time: on mixed tables."""
+    """Whether other families than Gaussian mixtures are worth their time, as on mixed tables."""
     if not _is_small(table) or len(table.cardinalities) == 1:
         return False
     n_values = [len(np.unique(column[~np.isnan(column)])) for column in table.numbers.T]
@@ -295,7 +295,7 @@ def _suits_trees(table):
 
 
 def _own_pool(table, comparison):
-    """Gaussian mixtures that need no other density beside them; None where some may help."""
+    """Gaussian mixtures that need no other densities; None if others may help."""
     if not comparison.splits or pool_size(table.n_cells) < _LEAST_POOL:
         return choose_pool(table, CandidateSpace(), comparison)
     single, is_enough = choose_single(table, CandidateSpace(), comparison)

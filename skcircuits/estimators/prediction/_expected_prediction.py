@@ -126,7 +126,7 @@ class StackedAnswersMixin:
     """
 
     def _learn_stack(self, training):
-        """Stack expectations with what others say of the target; give None and why not else."""
+        """Learn the stack of expectations and other models, or return None and the reason."""
         reason = self._reason_against_stacking(training)
         if reason:
             return None, reason
@@ -398,7 +398,7 @@ class ExpectedPredictionMixin(
     # ------------------------------------------------------------------ fit
 
     def _fit(self, X, y, sample_weight, fit_params):
-        """Learn the models, the density of the rows, and what their expectation is stacked with."""
+        """Learn the models, the density of the rows, and the stack."""
         training = self._fit_models(X, y, sample_weight, fit_params)
         self._stack, self._unstacked = self._learn_stack(training)
         self.stacking_weights_ = np.ones(1) if self._stack is None else self._stack.weights
@@ -440,7 +440,7 @@ class ExpectedPredictionMixin(
         return TrainingTable(model, tables, encoded, y, targets, sample_weight, fit_params)
 
     def _find_closed_forms(self):
-        """Look for an exact way per method of the model; tell which way is taken."""
+        """Look for a closed form for each method of the model, and record the reasons if none."""
         self._closed_forms, reasons = {}, {}
         self._reasons = reasons
         for method in self._responses if self.method != "draws" else ():
@@ -459,7 +459,7 @@ class ExpectedPredictionMixin(
 
     @property
     def _known_columns(self):
-        """What the columns hold, once a table has been read."""
+        """The columns of the schema, once a table has been read."""
         return self._schema.columns if hasattr(self, "_schema") else ()
 
     def _way_of(self, method):
@@ -472,7 +472,7 @@ class ExpectedPredictionMixin(
         return hasattr(self, "stacking_weights_")
 
     def _check_covers_columns(self):
-        """Refuse circuits that know nothing of some column, before anything is learned."""
+        """Refuse circuits that do not contain all columns, before anything is learned."""
         known = self.density.variables if isinstance(self.density, Circuit) else ()
         unknown = set(range(len(self._schema.columns))) - set(known)
         if known and unknown:
@@ -524,7 +524,7 @@ class ExpectedPredictionMixin(
     # ------------------------------------------------------------------ answers
 
     def _respond(self, X, method, *, with_variance=False):
-        """Answer for rows: what the models say of complete ones, expectations of the others."""
+        """Predict rows: complete ones with the models, the others by expectations."""
         check_is_fitted(self)
         response = Response(self.estimators_, method, self._schema.decode)
         table = self._check_table(X, reset=False)
@@ -557,7 +557,7 @@ class ExpectedPredictionMixin(
         return IncompleteRows(cells, self._as_known(cells), integral, self._bounds)
 
     def _expected_response(self, method):
-        """Give what computes the expected answers of a method."""
+        """The expected response of a method of the models."""
         tol = self.tol / self._expectation_slope(method)
         budget = DrawBudget(self.n_draws, tol, self._scale, self._seed, self.n_jobs)
         return ExpectedResponse(
@@ -620,5 +620,5 @@ def column_encoder(columns):
 
 
 def _days(dates):
-    """Read the dates of a frame as days: arrays of dates and numbers are none of numbers."""
+    """Convert the dates of a frame to days, since arrays of dates and numbers are not numeric."""
     return np.stack([to_days(raw.values) for raw in read_columns(dates)], axis=1)

@@ -46,7 +46,7 @@ MAX_COLUMNS, MAX_CATEGORIES = 30, 5
 # Steps of expectation maximisation that make up for missing cells
 _MAX_REFINEMENTS = 50
 _REFINEMENT_TOL = 1e-4
-# Rows that tell the log likelihood, so that it takes little time beside the fit
+# Rows that estimate the log likelihood, so that it takes little time compared with the fit
 _MAX_SCORED_ROWS = 1000
 # Integers up to this are the states of a categorical unit themselves
 _MAX_STATES = 1024
@@ -101,7 +101,7 @@ def _counted(number, word):
 
 
 class _NoStatesError(CircuitPropertyError, AttributeError):
-    """What an attribute raises that densities of discrete columns only have."""
+    """The error of an attribute that only densities of discrete columns have."""
 
 
 class BaseDensity(
@@ -135,7 +135,7 @@ class BaseDensity(
     # Where answers are averaged: least and largest means (d,) of columns, and weights (K, d)
     _mean_bounds = None
     _column_weights = None
-    _model = "circuit_"  # the attribute that answers; the others tell about the table
+    _model = "circuit_"  # the attribute of the result; the others describe the table
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, self._model)
@@ -206,7 +206,7 @@ class BaseDensity(
         return replace(rows, validation=self._view_rows(TrainingRows.of(validation, None)))
 
     def _known(self, X):
-        """Encoded rows in which cells that this density cannot know are missing."""
+        """Encoded rows in which unknown cells of this density are missing."""
         return X
 
     def _experts(self):
@@ -465,13 +465,13 @@ class CircuitDensity(BaseDensity):
 
 
 def _log_unseen_mass(rows, cardinalities):
-    """Log probability that a cell has a category not seen before, shape (d,); 0 for numbers."""
+    """Log probability that a cell has a new category, shape (d,); 0 for numbers."""
     log_mass = np.zeros(len(cardinalities))
     for j in np.flatnonzero(cardinalities):
         seen = ~np.isnan(rows.X[:, j])
         counts = np.bincount(rows.X[seen, j].astype(np.intp), rows.weight[seen])
         n_single = np.count_nonzero((counts > 0) & (counts <= 1))
-        # Good and Turing: as likely as the categories that were seen once
+        # Good-Turing: as probable as the categories that occurred once
         log_mass[j] = np.log((n_single + 0.5) / (counts.sum() + 1.0))
     return log_mass
 
@@ -487,7 +487,7 @@ def check_observed(X, sample_weight=None):
 
 
 class ColumnStates:
-    """The states of the columns of a table, and the way back to original units.
+    """The states of the columns of a table, and their conversion to original units.
 
     Parameters: `discretizer`, which cuts numerical columns into states.
     """

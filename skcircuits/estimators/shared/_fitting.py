@@ -50,7 +50,7 @@ def drive(
     `steps` yields the learner's state after each step; that it ends by itself is convergence.
     Functions of a state: `score`, a float, higher is better; `attributes`, the fitted attributes
     of `estimator` at that state, for callbacks that evaluate it during the fit; `progress`, what
-    verbose lines tell instead of the score; `finish`, the work that remains once the steps are
+    verbose lines show instead of the score; `finish`, the work that remains once the steps are
     over, where it is long enough to be interrupted. Stops when `n_iter_no_change` steps in a row
     have not improved the score by `tol`. `context` is the task whose steps these are, where one
     fit runs several loops; `X` (n, d) are the encoded rows, for callbacks.
@@ -82,7 +82,7 @@ def drive(
 
 
 def warn_not_converged(estimator, max_iter):
-    """Say that iterations came to their end, and what to set on the object in hand."""
+    """Warn that max_iter was reached, and suggest a way out."""
     way_out = getattr(estimator, "_convergence_way_out", "Increase max_iter or tol.")
     if way_out:
         _warn(estimator, f"did not converge in max_iter={max_iter} iterations. {way_out}")

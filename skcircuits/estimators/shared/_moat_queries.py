@@ -215,13 +215,13 @@ class RestrictedTrees:
     def mpe(self, left_out=(), **search):
         """Rows of highest density (n_boxes, d), and its logarithms (n_boxes,).
 
-        `search` says how rows are looked for that have too many completions to enumerate.
+        `search`: parameters of the search for rows with too many completions to enumerate.
         """
         if len(left_out):
             way_out = "Ask the density itself: mpe(given=...), or marginals of few categories."
             condition = "include all columns of a mixture of all trees"
             raise CircuitPropertyError(must("most probable rows", condition, way_out))
-        # Within a bin the density is uniform: what a box leaves of it is as high
+        # Within a bin the density is uniform, so that it is as high in the part inside a box
         heights = [
             (own > 0.0) / self._discretizer.volumes(j) for j, own in enumerate(self._coverage)
         ]
@@ -237,7 +237,7 @@ class RestrictedTrees:
         return np.concatenate([own[[box]] for own in coverage], axis=1)
 
     def _ends(self, j):
-        """Ends of what boxes leave of each state of a column, (n_boxes, k) each."""
+        """Ends of the intersection of boxes with each state of a column, (n_boxes, k) each."""
         values, edges = self._discretizer.values[j], self._discretizer.bin_edges[j]
         if edges is None:
             ends = np.broadcast_to(values, self._coverage[j].shape)

@@ -51,7 +51,7 @@ class TrainingRows:
         return TrainingRows(self.X[indices], self.weight[indices], states)
 
     def in_canonical_order(self):
-        """Sort the rows by their cells, so that what is drawn for a row depends on its cells."""
+        """Sort the rows by their cells, so that draws for a row depend on its cells."""
         # Big-endian bytes sort as the numbers do, so that units do not matter; -0 becomes 0
         cells = (np.column_stack([self.X, self.weight]) + 0.0).astype(">f8", order="C")
         opaque = cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1]))).ravel()
@@ -104,11 +104,11 @@ class ValidationMixin:
 
 
 def with_possible_evidence(answer, X, is_impossible, consequence):
-    """Answer a query about encoded rows (n, d); impossible ones as if nothing was observed.
+    """Evaluate a query for encoded rows (n, d), impossible ones as if nothing was observed.
 
     ``answer(X)`` raises ZeroProbabilityError if it cannot answer for the rows that
-    ``is_impossible(X)``, of shape (n,), tells; the warning about them says the `consequence`. Gives
-    the answer and the indices of these rows.
+    ``is_impossible(X)``, of shape (n,), marks; the warning about them names the `consequence`.
+    Returns the result and the indices of these rows.
     """
     try:
         return answer(X), np.empty(0, dtype=np.int64)

@@ -17,7 +17,7 @@ from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.trees import StateLayout, chow_liu_tree
 
-# A constant column tells nothing about its spread: it is given this fraction of its value.
+# A constant column does not determine its spread, which is this fraction of its value.
 SPREAD_OF_CONSTANTS = 1e-6
 # Gradients that differ by less are those of one row.
 SAME = 1e-6
@@ -34,7 +34,7 @@ class ColumnUnits:
     def of(cls, X):
         """Take the units from rows."""
         mean, standard_deviation = X.mean(axis=0), X.std(axis=0)
-        # What rounding of the mean leaves of a constant column is no spread.
+        # Rounding errors of the mean of a constant column are not a spread.
         constant = standard_deviation <= 1e-12 * np.abs(mean)
         spread = SPREAD_OF_CONSTANTS * np.where(mean == 0, 1.0, np.abs(mean))
         return cls(mean, np.where(constant, spread, standard_deviation))
@@ -44,7 +44,7 @@ class ColumnUnits:
         return (X - self.mean) / self.standard_deviation
 
     def inverse_transform(self, Z):
-        """Give points as they came."""
+        """Give points in the original coordinates."""
         return self.mean + self.standard_deviation * Z
 
     def transform_scores(self, scores):
@@ -66,7 +66,7 @@ class Whitening:
 
     @classmethod
     def of(cls, X):
-        """Take the correlation from rows, shrunk towards none where they are few."""
+        """Estimate the correlation from rows, shrunk towards zero if there are few."""
         n, d = X.shape
         units = ColumnUnits.of(X)
         standardized = units.transform(X)
@@ -86,7 +86,7 @@ class Whitening:
         return solve_triangular(self.root, self.units.transform(X).T, lower=True).T
 
     def inverse_transform(self, Z):
-        """Give points as they came."""
+        """Give points in the original coordinates."""
         return self.units.inverse_transform(Z @ self.root.T)
 
     def transform_scores(self, scores):
@@ -143,13 +143,13 @@ MIN_ROWS_FOR_LINKS = 4
 
 @dataclass(frozen=True)
 class SparseField:
-    """A Gaussian field over standardised columns, and the way back."""
+    """A Gaussian field over standardised columns, and its conversion to original units."""
 
     units: ColumnUnits
     standardized: GaussianMRF
 
     def in_original_units(self):
-        """Give the field of the columns as they came."""
+        """Give the field in the original units of the columns."""
         scale = self.units.standard_deviation
         precision = self.standardized.precision / np.outer(scale, scale)
         return GaussianMRF(precision, precision @ self.units.mean)
@@ -211,7 +211,7 @@ class StandardizedTarget:
 
 
 def resolve_continuous_target(target, X):
-    """Give the target that particles are to represent, what they approach, and its units.
+    """Give the target of the particles, the target in the coordinates of the run, and its units.
 
     A target learned from X is approached in standardised coordinates, so that one step size serves
     tables of any scale.
@@ -237,7 +237,7 @@ def resolve_continuous_target(target, X):
 
 
 def _refuse_gaps(target):
-    """Refuse circuits without variables for some columns: nothing holds particles there."""
+    """Refuse circuits without variables for some columns, in which particles would diverge."""
     if isinstance(target, Circuit) and target.variables != tuple(range(len(target.variables))):
         condition = "have the variables 0, 1, ... d - 1"
         way_out = "Renumber the variables of its input units."

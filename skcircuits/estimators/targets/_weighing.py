@@ -57,7 +57,7 @@ MAX_DENSE_ROWS, AUTOMATIC_RANK = 5000, 300
 
 @dataclass(frozen=True)
 class WeighedSamples:
-    """Weights and what they achieve: squared discrepancies in the coordinates of the kernel."""
+    """Weights, and their squared discrepancies in the coordinates of the kernel."""
 
     weights: np.ndarray  # (n,), on the simplex
     discrepancy: float
@@ -146,7 +146,7 @@ class WeighingProblem:
         )
 
     def distinct_samples(self, which):
-        """Samples that rows of the Gram matrix stand for."""
+        """Samples of the rows of the Gram matrix."""
         return self.samples[self.possible[first_positions(which)]]
 
     def solve(self):
@@ -188,7 +188,7 @@ class WeighingProblem:
         )
 
     def measure(self, weights):
-        """Squared discrepancy of the weighted samples, under what is not for a search to choose."""
+        """Squared discrepancy of the weighted samples under a reference fixed for searches."""
         if np.isnan(self.samples).any() and len(self.samples) <= MAX_DENSE_ROWS // 2:
             reference = automatic_kernel(self.target, self.samples)
             arguments = self.target, reference, self.samples, weights
@@ -237,10 +237,10 @@ class WeighingProblem:
         return low_rank_form(self.columns, rank, _fixed()), self.columns, self.columns.which
 
     def _learn_model(self, form, counts, distinct):
-        """Hold weights back by what they cannot explain of functions of the samples."""
+        """Choose the ridge by the variance of functions of the samples that is not explained."""
         if not isinstance(self.regularization, str):
             return FunctionModel(float(self.regularization))
-        # What is summed out exactly has no noise to be held back by.
+        # Variables that are summed out exactly have no noise.
         fraction_sampled = float(1.0 - np.isnan(distinct).mean())
         prior = max(PRIOR_RIDGE * fraction_sampled**4, 1e-6)
         rows = spread_rows(len(distinct))
@@ -255,7 +255,7 @@ class WeighingProblem:
         )
 
     def _functions(self, distinct):
-        """Give what the weights are mostly asked for: moments and marginals of one and two."""
+        """The functions that weights are mostly used for: moments, single and pair marginals."""
         if self.is_continuous:
             return coordinate_functions(distinct)
         neighbors = getattr(self.target, "neighbors", ())
@@ -266,7 +266,7 @@ class WeighingProblem:
         return state_functions(tables, neighbors)
 
     def _with_identities(self, form, distinct, counts, part_weight=PART_WEIGHT):
-        """Add what a wide kernel hardly sees: energies of states, moments of numbers."""
+        """Add terms that a wide kernel hardly resolves: energies of states, moments of numbers."""
         if not self.is_automatic or self.operator == "difference":
             return form
         if not self.is_continuous:
@@ -282,7 +282,7 @@ class WeighingProblem:
         return form if features is None else form.with_features(features)
 
     def _with_parts(self, form, distinct, counts, weight):
-        """Keep the fractions of parts of a density which Stein's identity cannot compare."""
+        """Preserve the fractions of parts of a density that Stein's identity cannot compare."""
         if isinstance(self.target, GivenGradients):
             return form
 

@@ -34,7 +34,7 @@ def possible_rows(target, samples):
 
 
 def complete_rows(target, samples, weights, *, max_rows=None):
-    """List complete rows with the weight each stands for.
+    """List complete rows with their weights.
 
     All completions of a row with missing values, or draws of them, the same for equal arguments,
     where there are more than `max_rows` in all.
@@ -121,7 +121,7 @@ def collapsed_discrepancy(target, kernel, samples, weights, n_jobs=None):
     drawn = target.sample(n_draws, X=samples, random_state=0).transpose(1, 0, 2)
     K, which = distinct_gram(drawn.reshape(-1, samples.shape[1]), target, kernel, n_jobs=n_jobs)
     totals = np.bincount(which, np.repeat(weights / n_draws, n_draws), minlength=len(K))
-    # A draw paired with itself says nothing of two draws from the same sample: leave it out.
+    # Pairs of a draw with itself are omitted: they do not estimate pairs of independent draws.
     own = which.reshape(len(samples), n_draws)
     blocks = K[own[:, :, None], own[:, None, :]]
     within = blocks.sum(axis=(1, 2)) / n_draws**2
@@ -146,7 +146,7 @@ def systematic_rows(weights, n_samples, rng):
 
 
 def check_method(method):
-    """Refuse what is no method of resampling."""
+    """Refuse unknown methods of resampling."""
     if not isinstance(method, str) or method not in RESAMPLING_METHODS:
         raise ValueError(must("method", f"be one of {RESAMPLING_METHODS}", method=method))
 
@@ -154,8 +154,8 @@ def check_method(method):
 def align_labels(schema, target, state_names=None):
     """Give the categorical columns the states of the target as categories.
 
-    Labels seen in a table say neither how many states there are nor in which order the
-    target counts them: a column of "yes" alone would become state 0 of ("no", "yes").
+    The labels in a table determine neither the number of states nor their order in the
+    target: a column of "yes" alone would become state 0 of ("no", "yes").
     """
     _check_column_order(schema.names, getattr(target, "variable_names", None))
     if not schema.is_categorical.any():
@@ -168,7 +168,7 @@ def align_labels(schema, target, state_names=None):
     counts = state_counts(target, len(schema.columns))
     columns = list(schema.columns)
     for j, column in enumerate(schema.columns):
-        # Circuits may leave columns out; nothing is asked about those.
+        # Circuits may omit columns, which are not used.
         known = not isinstance(target.cardinalities, Mapping) or j in target.cardinalities
         if column.categories is not None and known:
             states = _as_states(column, int(counts[j]), state_names[j] if state_names else None)
@@ -282,7 +282,7 @@ def draws_of_rows(target, rows, names):
 
 
 def to_inference_data(draws, weights=None, **attributes):
-    """Write draws as what the installed ArviZ has: InferenceData, or a DataTree."""
+    """Write draws as InferenceData or DataTree, depending on the version of ArviZ."""
     try:
         arviz = import_module("arviz")
     except ImportError as error:

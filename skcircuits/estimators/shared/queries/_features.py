@@ -61,7 +61,7 @@ def weigh(conditions, log_evidence, schema, may_be_exact=None):
     """Weigh conditions by the log probabilities of their boxes.
 
     ``conditions``: of any form; ``log_evidence``: ``log_evidence(boxes, observed)``, of shape
-    (n_boxes,); ``schema``: what numbers of each column stand for; ``may_be_exact`` (d,): columns
+    (n_boxes,); ``schema``: the kinds of numbers of each column; ``may_be_exact`` (d,): columns
     where a single number, of probability zero, counts by its density. Impossible boxes are left
     out.
     """
@@ -172,7 +172,7 @@ class Features:
 def _mean(feature, column_means, probabilities):
     if feature.variable in probabilities and feature.values is not None:
         masses = probabilities[feature.variable]
-        # A circuit may know more or fewer states than the table has categories
+        # A circuit may have more or fewer states than the table has categories
         n_states = min(masses.shape[1], len(feature.values))
         return masses[:, :n_states] @ feature.values[:n_states]
     return column_means[:, feature.variable]

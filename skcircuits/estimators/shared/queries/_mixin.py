@@ -120,7 +120,7 @@ class QueriesMixin(ModelUnderConditions):
             raise ValueError(must("queries", condition, "probability takes one.", queries=queries))
         boxes = self._compile(list(queries))
         if given is None and not self._is_conditional:
-            # What is asked most needs no pairs of conditions and queries
+            # The most frequent case needs no pairs of conditions and queries
             schema = self._model_schema
             boxes = boxes.around_numbers(schema.grids, schema.constants)
             nothing = np.full(boxes.lower.shape, np.nan)
@@ -135,8 +135,8 @@ class QueriesMixin(ModelUnderConditions):
             require_possible(weighed, given)
             log_condition = weighed.log_total
             if (~np.isnan(weighed.conditions.observed)).any():
-                # Weighing has observed single numbers: the query must be asked beside the same
-                # cells
+                # Conditions on single numbers have become observed cells: the query needs the
+                # same cells
                 joint = weighed.conditions.with_queries(boxes)
         log_joint = self._weigh(joint, exact=False).log_total.reshape(len(conditions), -1)
         # Rounding, and the error of an estimate, may leave a sum of boxes above one
@@ -484,7 +484,7 @@ class QueriesMixin(ModelUnderConditions):
         drawn = self._schema.rounded(drawn)
         inside = members(boxes, drawn.reshape(-1, drawn.shape[-1]), self._schema)
         fraction = inside.reshape(n_samples, -1).mean(axis=0)
-        # No draw inside is no certainty: the rule of three bounds what it may miss
+        # If no draw is inside, the rule of three bounds the probability
         error = np.sqrt(np.maximum(fraction * (1.0 - fraction), 1.0 / n_samples) / n_samples)
         if given is None or len(fraction) == 1:
             return float(fraction[0]), float(error[0])

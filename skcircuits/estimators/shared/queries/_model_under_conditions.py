@@ -21,7 +21,7 @@ from skcircuits.tabular.queries._conditions import read_conditions
 
 
 class ModelUnderConditions:
-    """Conditions weighed by a model, and what the model tells under them.
+    """Conditions with their probabilities, and the queries of a model under them.
 
     A density defines the hooks ``_log_evidence(boxes, observed)``, of shape (n_boxes,), and
     ``_restricted(boxes, observed)``, a `RestrictedCircuit`; ``_schema`` describes its columns.
@@ -124,7 +124,7 @@ class ModelUnderConditions:
         return ColumnUnderConditions(known, at, weighed, model, evidence, points)
 
     def _most_probable(self, weighed):
-        """Most probable row under each condition, as users see it."""
+        """Most probable row under each condition, in the form for users."""
         return self._best_rows(weighed, *self._model_of(weighed).mpe())
 
     def _best_rows(self, weighed, rows, heights):
@@ -151,7 +151,7 @@ class ModelUnderConditions:
         return with_index_of(self._schema.decode(rows), conditions.like)
 
     def _labelled(self, values, names, conditions):
-        """Values (n_conditions, F) with names where the density knows some."""
+        """Values (n_conditions, F), with names if the density has names."""
         if self._schema.prototype is None and conditions.like is None:
             return values[0] if conditions.is_single else values
         return in_frame(dict(zip(names, values.T)), self._schema, conditions.like)
@@ -181,6 +181,6 @@ class ModelUnderConditions:
 
 
 def has_bounds(boxes):
-    """Whether boxes say more than which cells were observed."""
+    """Whether boxes contain more information than the observed cells."""
     is_open = np.isnan(boxes.lower).all() and np.isnan(boxes.upper).all()
     return not is_open or bool(boxes.states) or bool(boxes.totals)

@@ -21,7 +21,7 @@ _MAX_RUN = 4096
 # Steps until bisection alone would have found any float; about ten are the rule
 _N_STEPS = 120
 _RELATIVE = 1e-14
-# Of the table that says where the shortest interval is, and of levels tried there
+# Sizes of the table that locates the shortest interval, and of the levels tried there
 _N_POINTS = 257
 _N_LEVELS = 13
 # Boxes that are evaluated before the bounds reached so far are given
@@ -32,7 +32,7 @@ BATCH = 4096
 class ColumnUnderConditions:
     """One column of a density under each of some weighed conditions.
 
-    ``column``: what the table knows of it; ``at``: its index among the columns of the model;
+    ``column``: its description in the schema; ``at``: its index among the columns of the model;
     ``model``: the model restricted to the boxes of the conditions; ``log_evidence``: log
     probabilities of other boxes; ``point_masses``: gives the points where a column of the model
     holds mass.
@@ -197,8 +197,8 @@ def _shortest_intervals(quantile, distribution, level):
     """The shortest of the intervals that hold a fraction `level` of the mass, (m, 2).
 
     `quantile` gives quantiles (m, k) of levels (m, k), `distribution` is the distribution function.
-    A table of it says between which levels the best lower one lies; there the quantiles
-    themselves decide. One interval, also where two would be shorter.
+    A table of it brackets the best lower level, which is then found from the quantiles
+    themselves. The result is one interval, even if two would be shorter.
     """
     rest = 1.0 - level
     outer = quantile(np.array([[0.01 * rest, 1.0 - 0.01 * rest]]))
@@ -262,8 +262,8 @@ def _first_reaching(reached, wanted):
 def probability_bounds(joint, weighed, model, log_evidence, schema, tol):
     """Lower and upper bound of the probability of a query given a condition.
 
-    ``joint``: condition and query, `Conditions`; ``weighed``: the condition, a single one;
-    ``model``: the model restricted to it, which says where to cut open sides.
+    ``joint``: condition and query, `Conditions`; ``weighed``: the single condition;
+    ``model``: the model restricted to it, which determines where to cut unbounded sides.
     """
     boxes = replace(joint.boxes, query=np.arange(len(joint.boxes)), n_queries=len(joint.boxes))
     boxes = boxes.around_numbers(schema.grids, schema.constants)
@@ -326,7 +326,7 @@ class _Refinement:
             inside_mass += masses[inside].sum()
             kept = np.flatnonzero(~inside & ~outside & (masses > 0.0))
             low, high, masses = low[kept], high[kept], masses[kept]
-            # Boxes that lie neither inside nor outside are what the bounds differ by
+            # The bounds differ by the boxes that lie neither inside nor outside
             left = masses.sum()
             if left <= tol:
                 return inside_mass, inside_mass + left

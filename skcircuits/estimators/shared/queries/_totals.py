@@ -40,7 +40,7 @@ def restricted_to_totals(plan, boxes, observed, schema):
         own = evidence.rows(slice(i, i + 1))
         # Sums cut boxes further, at ends of their own
         own = replace(own, box=replace(own.box, stop=None))
-        # Sums of integers are polynomials, other sums are integrals: one way per box
+        # Sums of integers are polynomials, other sums are integrals: one method per box
         is_discrete = all(_is_discrete(total, plan, own, schema) for total, _ in totals)
         restricted = _scored if is_discrete else _linear
         parts.append((np.array([i]), restricted(plan, own, totals, schema)))
@@ -137,7 +137,7 @@ def _members(own, values):
 
 
 def _is_discrete(total, plan, evidence, schema):
-    """Whether all columns of the sum are integers of which the model knows few, one by one."""
+    """Whether all columns of the sum are integers with few values that the model enumerates."""
     for j, _ in total.columns:
         column = schema.columns[j]
         if column.categories is not None:
@@ -214,7 +214,7 @@ def _joint_states(plan, evidence, totals, schema):
 
 
 def _scored(plan, evidence, totals, schema):
-    """Sums of integers and counts: one polynomial whose exponents tell all totals."""
+    """Sums of integers and counts: one polynomial whose exponents encode all totals."""
     columns = sorted({j for total, _ in totals for j in _columns_of(total)})
     parts = {j: _parts_of(j, totals, plan, evidence, schema) for j in columns}
     tables = [_table(total, parts, schema) for total, _ in totals]
@@ -258,7 +258,7 @@ def _parts_of(j, totals, plan, evidence, schema):
         codes = np.arange(n_states)
         nothing = np.full(n_states, np.nan)
         return codes.astype(float), nothing, nothing, np.eye(n_states, dtype=bool)
-    if is_summed:  # an integer column of a continuous model: what rounds to each integer
+    if is_summed:  # an integer column of a continuous model: the numbers that round to each integer
         first, last = integer_range(plan, evidence, j)
         values = np.arange(first, max(first, last) + 1.0)
         return values, *around_integers(values), None
@@ -275,7 +275,7 @@ def _parts_of(j, totals, plan, evidence, schema):
 
 
 def _table(total, parts, schema):
-    """Integer scores of the parts of each column, with what turns their sum into the total.
+    """Integer scores of the parts of each column, and the conversion of their sum to the total.
 
     The total is (sum of scores + offset) / scale.
     """
@@ -295,7 +295,7 @@ def _table(total, parts, schema):
     points, offset = {}, 0
     for j, own in raw.items():
         rounded = np.round(own).astype(np.int64)
-        # Exponents begin at zero: the offset is kept beside
+        # Exponents begin at zero: the offset is kept separately
         points[j] = rounded - rounded.min()
         offset += int(rounded.min())
     return points, offset, scale
