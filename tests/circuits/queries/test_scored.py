@@ -16,7 +16,7 @@ from skcircuits.circuits import (
 )
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._restricted import Evidence, Feature, RestrictedCircuit
-from skcircuits.circuits.queries._scored import ScoredCircuit, Scores
+from skcircuits.circuits.queries._scored import ScoredCircuit, Scores, _Random
 from skcircuits.exceptions import CircuitPropertyError
 from tests.reference.enumeration import unit_values
 from tests.reference.random_circuits import RandomCircuit, random_cardinalities, random_circuit
@@ -186,6 +186,16 @@ def test_edges_of_weight_zero_set_no_scale():
     expected = 2 * stats.norm.logsf(30.0)
     assert_allclose(scored.log_mass(), expected, rtol=1e-12)
     assert_allclose(scored.moments()[0][0], [stats.truncnorm(30.0, np.inf).mean()] * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("total", [1e-3, 1.0, 50.0])
+def test_columns_are_drawn_in_proportion_whatever_their_total(total):
+    fractions = np.array([0.2, 0.0, 0.5, 0.3])
+    weights = np.repeat(total * fractions[None], 4000, axis=0)
+    drawn = _Random(np.random.default_rng(0)).columns(weights)
+    counts = np.bincount(drawn, minlength=4)
+    assert counts[1] == 0
+    assert stats.chisquare(counts[[0, 2, 3]], 4000 * fractions[[0, 2, 3]]).pvalue > 1e-3
 
 
 @pytest.mark.slow

@@ -105,6 +105,32 @@ def test_pairs_agree_with_quadrature_over_points(kernel):
     assert expected_kernel(Circuit(q), Circuit(p), kernel) == pytest.approx(expected, rel=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "scales"),
+    [
+        (RBF(gamma=0.7), [0.02, 0.03]),
+        (Laplacian(gamma=0.5), [0.02, 0.03]),
+        (RBF(gamma=1e-3), [6.0, 9.0]),
+        (RBF(gamma=2000.0), [1.0, 2.0]),
+        (Laplacian(gamma=100.0), [1.0, 2.0]),
+    ],
+)
+def test_pairs_with_steep_and_long_tails_and_narrow_kernels(kernel, scales):
+    p, q = (
+        PiecewisePolynomial(0, knots, [0.3, 0.2], tail_masses=[0.2, 0.3], tail_scales=scales)
+        for knots in ([0.0, 1.0, 2.5], [0.4, 2.0, 3.0])
+    )
+    layer = Circuit(p).plan.inputs[0][1]
+
+    def inner(y):
+        return against(layer, kernel, y)[0]
+
+    # Cut where tails are steep, at every kink, and finely where the kernel is narrow
+    steep = np.concatenate([knot + np.linspace(-2.0, 2.0, 201) for knot in q.knots])
+    expected = integral(q, inner, [*p.knots, *steep])
+    assert expected_kernel(Circuit(p), Circuit(q), kernel) == pytest.approx(expected, rel=1e-8)
+
+
 def test_discrepancies():
     p, q = Circuit(unit(1)), Circuit(unit(2))
     assert mmd2(p, q, RBF(gamma=1.0)) > 1e-4

@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 
 from skcircuits.circuits import Circuit, PiecewisePolynomial, Sum
-from skcircuits.circuits.inputs import PiecewisePolynomialLayer
+from skcircuits.circuits.inputs import Box, PiecewisePolynomialLayer
 
 
 def random_unit(rng, degree=3, n_pieces=4, n_atoms=2, scale=1.0, variable=0, tails=True):
@@ -107,6 +107,20 @@ def test_tails_reach_log_probabilities_of_minus_ten_thousand():
 def test_empty_and_crossed_intervals_are_impossible():
     p = Circuit(random_unit(np.random.default_rng(3), n_atoms=0))
     assert np.isneginf(p.log_prob_box([[1.0], [2.0]], [[1.0], [1.5]])).all()
+
+
+@pytest.mark.parametrize("repeats", [1, 300, 900])
+def test_masses_of_empty_and_crossed_intervals_are_zero(repeats):
+    """However many intervals there are at once, and whether their ends repeat."""
+    layer = Circuit(random_unit(np.random.default_rng(3), n_atoms=0)).plan.inputs[0][1]
+    lower, upper = np.tile([[0.5, 1.0, 2.0], [1.5, 1.0, 1.5]], repeats)
+    for shift in (np.zeros(3 * repeats), np.linspace(0.0, 0.1, 3 * repeats)):
+        box = Box((lower + shift)[:, None], (upper + shift)[:, None])
+        masses = np.full((1, 3 * repeats), np.nan)
+        layer.prepare_boxes(box).write(slice(None), masses)
+        assert (masses[0, ::3] > 0.0).all()
+        np.testing.assert_array_equal(masses[0, 1::3], 0.0)
+        np.testing.assert_array_equal(masses[0, 2::3], 0.0)
 
 
 def test_bounded_units_are_zero_outside_and_own_both_ends():
