@@ -22,7 +22,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Draws would hardly need fewer answers of the model
 MAX_COMPLETIONS = 512
-# Independent lattices per round: their means tell the standard error
+# Independent lattices per round, whose means give the standard error
 N_LATTICES = 8
 FIRST_SIZE = 4  # points of a lattice in the first round
 MIN_DRAWS = N_LATTICES * FIRST_SIZE
@@ -93,7 +93,7 @@ class DrawBudget:
     """When to stop drawing.
 
     `max_draws`: most draws per row; `tol`: standard error at which to stop, in units of `scale`;
-    `scale` (k,): what counts as one, per output; `seed`: seed of the draws; `n_jobs`: number of
+    `scale` (k,): unit of each output; `seed`: seed of the draws; `n_jobs`: number of
     parallel jobs; the result is the same for any.
     """
 

@@ -129,7 +129,7 @@ def _unwrapped(model: Any) -> Any:
 
 
 def features_of(single: Problem, X: FloatArray, n_steps: int) -> FloatArray:
-    """Give what the first transformers of a model make of encoded rows, shape (n, q)."""
+    """Apply the first transformers of a model to encoded rows, shape (n, q)."""
     (model,) = single.response.models
     table = single.response.to_table(X)
     for step in steps_of(model)[:n_steps]:

@@ -178,7 +178,7 @@ class GaussianComponents:
         return ConditionedRows(_normalized(logs), means, blocks)
 
     def _log_density(self, numbers: FloatArray, blocks: list[ConditionalBlock]) -> FloatArray:
-        """Log density of the observed numbers, shape (K, n), by what the blocks have solved."""
+        """Log density of the observed numbers, shape (K, n), from the solved blocks."""
         stack = self.stack
         deltas = numbers - stack.means[:, None]
         missing = np.isnan(deltas)

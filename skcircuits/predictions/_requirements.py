@@ -10,12 +10,12 @@ from sklearn.utils import get_tags
 from skcircuits.exceptions import must
 from skcircuits.tabular import TableSchema
 
-# Transformers of numbers alone; the tags of others say less than they read
+# Transformers that accept only numbers; the tags of others are less permissive than they are
 _OF_NUMBERS = ("sklearn.preprocessing._data", "sklearn.decomposition", "sklearn.kernel_approx")
 
 
 def check_kind(model: Any, kind: str) -> None:
-    """Refuse what predicts nothing, or is neither of a kind nor of an unknown one."""
+    """Refuse estimators without `predict`, or of a known kind other than the given one."""
     # Some have the method only once they are fitted
     if not (hasattr(model, "predict") or hasattr(type(model), "predict")):
         raise TypeError(
@@ -72,7 +72,7 @@ def _may_read(model: Any, kind: str) -> bool:
 
 
 def refuses_negative_values(model: Any) -> bool:
-    """Tell whether a model, or one inside of it, refuses what a density may draw."""
+    """Tell whether a model, or one inside of it, refuses values that a density may draw."""
     parts = [model, *model.get_params(deep=True).values()]
     return any(
         get_tags(part).input_tags.positive_only

@@ -13,10 +13,10 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True)
 class IncompleteRows:
-    """Encoded rows with missing cells, twice.
+    """Encoded rows with missing cells, for the model and for the density.
 
-    `cells` (n, d): what the model sees, NaN where it has to be completed; `evidence` (n, d): what
-    the density is told, NaN also where it cannot make use of a cell; `is_integral` (d,): columns
+    `cells` (n, d): input of the model, NaN where it has to be completed; `evidence` (n, d):
+    observed cells of the density, NaN also where it cannot use a cell; `is_integral` (d,): columns
     whose draws are rounded, as the model has seen integers only; `bounds` of two (d,), or None:
     least and largest value of each column to draw, where the model refuses others.
     """
@@ -36,7 +36,7 @@ class IncompleteRows:
 
     def completed(self, drawn: FloatArray) -> FloatArray:
         """Put drawn cells, shape (..., n, d), where cells are missing; `drawn` is used up."""
-        # The model has seen integers only: it must not be asked about what lies between
+        # The model was fitted to integers only and must not be evaluated between them
         drawn[..., self.is_integral] = np.rint(drawn[..., self.is_integral])
         if self.bounds is not None:
             np.clip(drawn, *self.bounds, out=drawn)
@@ -48,7 +48,7 @@ class Expectation:
     """Moments of a response with k outputs, given the observed cells of n rows.
 
     `mean` (n, k): conditional expectations; `variance` (n, k) or None: conditional variances, None
-    where nobody asked; `error` (n,): standard error of the mean, in the scale of each output, the
+    if not requested; `error` (n,): standard error of the mean, in the scale of each output, the
     largest of all outputs; 0 where the expectation is exact.
     """
 
@@ -88,11 +88,11 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Response:
-    """What fitted models answer for complete rows: an array (n, k), their mean.
+    """The mean response (n, k) of fitted models for complete rows.
 
     `models`: fitted alike, on completions of the same rows; `method` ("predict", "predict_proba",
-    "decision_function", "votes"): what is asked of them; votes are the indicators of the classes
-    that they predict; `to_table`: turns encoded rows into the kind of table that the models know.
+    "decision_function", "votes"): which response; votes are the indicators of the classes that they
+    predict; `to_table`: turns encoded rows into the kind of table that the models were fitted to.
     """
 
     models: Sequence[Any]

@@ -37,14 +37,14 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 MAX_ROWS = 2**14  # that a closed form takes at once
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
-# Draws per row, and bins of a number, where there is no exact way
+# Draws per row, and bins of a number, if there is no exact method
 N_DRAWS = 1024
 N_BINS = 16
 SMALLEST_PROBABILITY = 1e-300
 
 
 def find_closed_form(problem: Problem) -> tuple[ClosedForm | None, str]:
-    """Give the closed form of fitted models, and where there is none the reason."""
+    """Give the closed form of fitted models, or the reason why there is none."""
     try:
         return closed_form(last_step(problem.response.models[0]), problem), ""
     except NoClosedFormError as reason:
@@ -64,9 +64,9 @@ class ExpectedResponse:
     budget : DrawBudget
         For rows that have to be drawn.
     closed_form : ClosedForm or None
-        An exact way, where the models have one.
+        An exact method, if there is one for the models.
     draws_only : bool
-        Whether to draw all rows whatever exact ways there are.
+        Whether to draw all rows, even if there are exact methods.
     """
 
     response: Response
@@ -99,7 +99,7 @@ class ExpectedResponse:
     def _ways(
         self, rows: IncompleteRows, with_variance: bool
     ) -> Iterator[tuple[BoolArray, Callable[[IncompleteRows], Expectation]]]:
-        """Yield which rows go which way, and the way."""
+        """Yield the rows of each method, and the method."""
         left: BoolArray = np.asarray(np.isnan(rows.cells).any(axis=1))
         yield ~left, self._of_complete_rows
         form = self.closed_form
@@ -118,7 +118,7 @@ class ExpectedResponse:
         yield left, self._by_draws
 
     def _of_complete_rows(self, rows: IncompleteRows) -> Expectation:
-        """Answer as the models do; nothing varies."""
+        """Predictions of the models, with zero variance."""
         answers = self.response(rows.cells)
         return Expectation.exact(answers, np.zeros_like(answers))
 
@@ -157,7 +157,7 @@ class Uncertainty:
         return np.asarray(np.square(mean).sum(axis=-1))
 
     def bias(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        """What φ of an estimate exceeds φ of the mean by, given the estimate's variance."""
+        """Bias of φ of an estimate of the mean, given the variance of the estimate."""
         half_curvature = 0.5 / np.maximum(mean, 1e-6) if self.is_entropy else 1.0
         return np.asarray((half_curvature * variance).sum(axis=-1))
 
@@ -170,7 +170,7 @@ def value_of_measuring(
 ) -> FloatArray:
     """Give by how much each missing cell would lower the uncertainty, shape (n, d)."""
     result = np.zeros(rows.cells.shape)
-    # A row that knows one cell more has no harder expectation
+    # One more observed cell never makes an expectation harder
     exact = expected.is_exact(rows)
     components = None
     try:
@@ -211,7 +211,7 @@ def _by_integration(
             values, weights = _nodes(components, rows.evidence[missing], j)
         for chunk in memory_bound_chunks(len(missing), 8 * values.shape[1] * 64):
             own, weights_of = missing[chunk], weights[chunk]
-            # What is impossible needs no answer, and has none
+            # Impossible values have no expectation, and need none
             row, place = np.nonzero(weights_of)
             known = rows.take(own[row])
             known.cells[:, j] = known.evidence[:, j] = values[chunk][row, place]
@@ -228,7 +228,7 @@ def _nodes(components: GaussianComponents, X: FloatArray, j: int) -> tuple[Float
     means, variances = (part[..., 0].T for part in conditioned.projected(slopes))
     values = means[..., None] + np.sqrt(variances)[..., None] * NODES
     weights = conditioned.weights.T[..., None] * NODE_WEIGHTS
-    # Components that explain nothing of the row need no answers of their own
+    # Components of negligible posterior probability need no evaluations
     weights[weights < 1e-20] = 0.0
     return values.reshape(len(X), -1), weights.reshape(len(X), -1)
 

@@ -40,14 +40,14 @@ from skcircuits.stein.simplex import simplex_weights
 # Rows of a task: large enough to be worth sending to a worker; of a tile: with a hundred columns
 # it stays in the cache; of a square whose diagonal is wanted.
 _TASK_ROWS, _TILE_ROWS, _SQUARE_ROWS = 16384, 512, 16
-# Weight of Stein's identity for the energy, beside one for the kernel. A tenth of it helps
-# the mean energy half as much, ten times as much takes from collapsed single marginals.
+# Weight of Stein's identity for the energy (that for the kernel has weight one). A tenth of it
+# improves the mean energy half as much, ten times as much worsens collapsed single marginals.
 _FRACTION = 0.01
-# Samples that ascend the density, their steps, and how far a step goes at most in standard
-# deviations of the samples, so that none jumps a valley.
+# Number of samples that ascend the density, of their steps, and the largest step in standard
+# deviations of the samples, so that none jumps over a valley.
 MAX_CLIMBERS, N_STEPS, MAX_MOVE = 100, 40, 0.5
 FIRST_STEP, LONGER, SHORTER = 0.5, 1.5, 0.4
-# Points on the way between two ends, and the loss of log density that makes a valley.
+# Points between two ends, and the decrease of log density that counts as a valley.
 N_POINTS, DEPTH = 16, 0.3
 # Pivots drawn at once; eigenvalues among them below this part of the largest are rounding.
 _BLOCK_PIVOTS = 50
@@ -154,7 +154,7 @@ def separate_parts(
 ) -> IntArray:
     """Give the part that each row belongs to, (n,); rows have about unit covariance."""
     chosen = spread_rows(len(Z), n_climbers)
-    # Some leave for infinity: what cannot be computed there is no valley.
+    # Some diverge: values that cannot be computed there are not a valley.
     with np.errstate(all="ignore"):
         passages = _passages(score, _ascend(score, Z[chosen]))
     own = connected_components(passages, directed=False)[1]
@@ -270,7 +270,7 @@ def low_rank_form(gram: SteinColumns, n_components: int, rng: np.random.Generato
         features[:, rank : rank + added.shape[1]] = added
         rank += added.shape[1]
         residual = np.maximum(residual - np.einsum("nr,nr->n", added, added), 0.0)
-        # What rounding leaves of a row that has been a pivot is no residual.
+        # Rows that have been pivots have no residual apart from rounding errors.
         residual[pivots] = 0.0
         if not added.shape[1]:
             break
@@ -312,7 +312,7 @@ def _solve_dual(design: FloatArray, ridge: FloatArray) -> FloatArray:
             if new_value <= value + 1e-4 * length * slope:
                 break
             length /= 2.0
-            if length < _MIN_LENGTH:  # rounding hides what is left to gain
+            if length < _MIN_LENGTH:  # the remaining gain is below rounding errors
                 return weights
         dual, value, weights = following, new_value, new_weights
         now = weights > 0

@@ -21,7 +21,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # On the scale of the mean diagonal; the last is as good as uniform weights.
 RIDGES = 10.0 ** np.arange(-6.0, 4.1, 0.5)
-# Evenly spread rows are enough to see a ridge, which does not depend on their number.
+# Evenly spread rows suffice to choose the ridge, which does not depend on their number.
 MAX_ROWS = 500
 MAX_SINGLES, MAX_PRODUCTS = 250, 500
 # Groups of similar rows that are left out together.
@@ -29,17 +29,17 @@ N_GROUPS = 16
 # Errors this close are equal, and so are those that one row more or less may change: the ridge
 # closest to the prior one is taken.
 TIE = 0.005
-# Squared error of uniform weights, in variances of the functions, where the samples do not tell.
+# Squared error of uniform weights, in variances of the functions, if samples do not determine it.
 UNIFORM_ERROR = 0.1
 _CHUNK_ROWS = 4096
 
 
 @dataclass(frozen=True)
 class FunctionModel:
-    """What is known of functions whose means are asked for."""
+    """Model of the functions whose means are to be estimated."""
 
     ridge: float  # λ, on the scale of the mean diagonal of K
-    scale: float = 0.0  # s², in variances of the functions; zero where nobody looked
+    scale: float = 0.0  # s², in variances of the functions; zero if it was not estimated
     is_broken: bool = False  # whether parts of the target may be without samples
 
     def error(self, value: float, weights: FloatArray, counts: IntArray) -> float:
@@ -50,9 +50,9 @@ class FunctionModel:
 def reliance(error: float, change: float | None = None, n_samples: int = 1) -> float:
     """Give the fraction of weights with that squared error in the best average with uniform ones.
 
-    ``change``: mean squared difference of the two estimates, to which both errors add up. It tells
-    that of uniform weights where it is below the noise of means of independent samples, or beyond
-    three standard errors; between these the variances of the samples may mislead.
+    ``change``: mean squared difference of the two estimates, to which both errors add up. It
+    determines that of uniform weights if it is below the noise of means of independent samples, or
+    beyond three standard errors; between these the variances of the samples may mislead.
     """
     if error <= 0.0:
         return 1.0
@@ -68,9 +68,10 @@ def reach(value: float, n_samples: int) -> float:
     """Give the fraction of weights in the best average with uniform ones, on a broken target.
 
     ``value``: ``wᵀ K w`` of the weights over the mean diagonal; independent samples have 1 / n
-    without weights. What is left beyond that no weights of these samples can mend: parts of the
-    target are missing, and weights shun the samples next to them. It adds to the error of the
-    weights, while uniform ones stand for the parts that were reached, with an error of 1 / n.
+    without weights. No weights of these samples can correct what exceeds this: parts of the target
+    are missing, and samples next to them have small weights. The excess is added to the error of
+    the weights, whereas uniform weights represent the parts that were reached, with an error of 1 /
+    n.
     """
     return 1.0 / max(1.0, n_samples * value)
 
@@ -110,7 +111,7 @@ def learn_model(
     variances = found.squares[-1]
     errors = by_family(found.squares / variances)
     if is_broken:
-        # What K takes from a family's variance must be more than uneven weights add to it.
+        # K must explain more of a family's variance than uneven weights add to it.
         errors *= found.inflation
     if is_smooth:
         losses = np.exp(by_family(np.log(found.deviances / variances)).mean(axis=0))
@@ -161,7 +162,7 @@ class _Spectrum:
 
 @dataclass(frozen=True)
 class _LeaveOneOut:
-    """What predicting each row from all others tells, per ridge and function."""
+    """Results of predicting each row from all others, per ridge and function."""
 
     squares: FloatArray  # (n_ridges, m), mean squared errors
     scales: FloatArray  # (n_ridges, m), s²: mean squared errors over their variances if s² were 1
@@ -185,7 +186,7 @@ def _leave_one_out(spectrum: _Spectrum, counts: IntArray, functions: FloatArray)
         errors = residuals / (precisions * roots)[:, None]
         squares[index] = (errors**2).mean(axis=0)
         precisions *= counts
-        # What K explains to the last digit would be likely without bound.
+        # The likelihood would be unbounded for functions that K explains to the last digit.
         floor = np.finfo(float).eps * functions.var(axis=0) * precisions.mean()
         scales[index] = np.maximum(precisions @ errors**2 / len(counts), floor)
         deviances[index] = scales[index] / np.exp(np.log(precisions).mean())
@@ -256,7 +257,7 @@ def state_functions(
 ) -> list[FloatArray]:
     """Probabilities of states per row, from tables (n, k_j), and products of two.
 
-    Those of neighbours first: they are asked for most, and moves of one variable explain them
+    Those of neighbours come first: they are used most, and moves of one variable explain them
     least.
     """
     # The last state of each follows from the others.

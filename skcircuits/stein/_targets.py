@@ -85,7 +85,7 @@ def _check_all_categorical(target: DiscreteTarget) -> None:
 
 
 def log_probabilities(target: DiscreteTarget, X: FloatArray) -> FloatArray:
-    """Evaluate a categorical target and check what comes back."""
+    """Evaluate a categorical target and check the result."""
     values = np.asarray(target.log_prob_unnormalized(X), dtype=np.float64)
     if values.shape != (len(X),):
         raise ValueError(

@@ -169,7 +169,7 @@ def _summarize(names: tuple[str, ...], values: FloatArray) -> SteinDiagnosis:
 def _parts(
     block: Any, rows: Any, chosen: dict[str, IntArray], columns: IntArray
 ) -> Iterator[tuple[Any, Any]]:
-    """Give, for each part, how its terms of the Stein kernel are computed and from what."""
+    """For each part, the function that computes its terms of the Stein kernel, and arguments."""
     for own in chosen.values():
         if isinstance(rows, ScoredPoints):
             # Prepared points have the columns of the target only.

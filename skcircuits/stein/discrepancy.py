@@ -85,14 +85,14 @@ def kdsd(q: Circuit, p: Circuit, kernel: Kernel, *, n_jobs: int | None = None) -
     terms = Parallel(n_jobs=n_jobs)(
         delayed(_moved_term)(q, p, kernel, variable) for variable in p.variables
     )
-    # What cancels where q is near p leaves rounding, also below zero.
+    # If q is close to p, terms cancel up to rounding errors, which may be negative.
     return max(0.0, sum(terms))
 
 
 def _moved_term(q: Circuit, p: Circuit, kernel: Kernel, variable: int) -> float:
     """``<u_i, K u_i>`` of one variable."""
     forward = multiply(q, divide(cyclic_shift(p, variable), p))
-    # Around the cycle of p, of which q may know a part
+    # With the cycle of p, of which q may have only some states
     moved = cyclic_shift(q, variable, n_states=p.cardinalities[variable])
     return (
         expected_kernel(forward, forward, kernel)
@@ -323,7 +323,7 @@ def check_test_arguments(
 
 
 def default_kernel(rows: FloatArray, target: Any) -> Any:
-    """Give the kernel of tests: narrow enough to see many functions."""
+    """Give the kernel of tests, narrow enough for its space to contain many functions."""
     return RBF(median_gamma(rows)) if is_continuous(target) else Hamming(rows.shape[1])
 
 

@@ -152,7 +152,7 @@ def distinct_gram(
 
 
 def symmetric_gram(block: Block, rows: Any, X: FloatArray, n_jobs: int | None = None) -> FloatArray:
-    """Compute the matrix of all pairs of rows X, from what they were prepared as."""
+    """Compute the matrix of all pairs of rows X from their prepared form."""
     # An overflow is told by the error below, once.
     with np.errstate(over="ignore", invalid="ignore"):
         K = _symmetric_blocks(block, rows, len(X), n_jobs)
@@ -222,7 +222,7 @@ def _stripe(
 def prepare(
     X: FloatArray, target: Any, kernel: Any, operator: str | None, n_jobs: int | None = None
 ) -> tuple[Block, Any]:
-    """Choose how blocks are computed, and prepare what the blocks take slices of."""
+    """Choose how blocks are computed, and prepare the arrays that blocks slice."""
     if is_continuous(target):
         _check_operator(operator, ("langevin",), "continuous")
         if not np.isfinite(X).all():
@@ -232,7 +232,7 @@ def prepare(
         return partial(langevin_block, profile=radial_profile(kernel)), score_points(target, X)
     operator = "barker" if operator is None else operator
     _check_operator(operator, tuple(OPERATORS), "categorical")
-    # Only here is the target asked; blocks need none of it.
+    # The target is evaluated only here; blocks do not need it.
     measures = stein_measures(target, X, operator, n_jobs)
     measures.warn_of_zeros()
     terms = product_terms(kernel, measures.counts)

@@ -117,7 +117,7 @@ def _scaled(K: FloatArray) -> FloatArray:
 
 
 def _check_gram(K: FloatArray) -> None:
-    """Refuse what no Gram matrix can be: a cheap test, not a proof of its eigenvalues."""
+    """Refuse matrices that cannot be Gram matrices, by a cheap test without eigenvalues."""
     roots = np.sqrt(np.maximum(K.diagonal(), 0.0))
     slack = 1e-8 * max(1.0, float(np.abs(K.diagonal()).max()))
     if not np.allclose(K, K.T, rtol=0, atol=slack):
@@ -158,7 +158,7 @@ def _active_set(K: FloatArray, start: FloatArray) -> FloatArray:
     rows = np.vstack([_square_root(K), np.ones(len(K))])
     try:
         weights, _ = nnls(rows, np.append(np.zeros(len(rows) - 1), 1.0), maxiter=30 * len(K))
-    except RuntimeError:  # no convergence: the duality gap tells, first-order steps go on
+    except RuntimeError:  # no convergence, which the duality gap shows: first-order steps continue
         return start
     return _onto_simplex(weights, start)
 
@@ -197,7 +197,7 @@ def _interior_point(K: FloatArray, start: FloatArray) -> FloatArray:
 
 
 def _onto_simplex(weights: FloatArray, fallback: FloatArray) -> FloatArray:
-    """Clip what interior points leave slightly outside."""
+    """Clip weights that interior points leave slightly outside."""
     weights = np.maximum(weights, 0.0)
     total = weights.sum()
     return weights / total if np.isfinite(total) and total > 0 else fallback

@@ -91,7 +91,7 @@ def probe(function: Callable[[FloatArray], FloatArray], problem: Problem) -> Add
     up, down = 1 + np.arange(len(numbers)), 1 + len(numbers) + np.arange(len(numbers))
     rows[up, numbers] += steps
     rows[down, numbers] -= steps
-    # What the rows differ by after rounding, which counts where a location is large
+    # Differences of the rows after rounding, which matters if a location is large
     steps = rows[up, numbers] - rows[down, numbers]
     for row, (j, state) in zip(rows[1 + 2 * len(numbers) :], states):
         row[j] = state
@@ -136,7 +136,7 @@ def score_parts(
     conditioned = components.conditioned(X)
     weights = conditioned.weights
     means, variances = additive._given_components(conditioned, components, X)
-    # Several scores vary together, a softmax needs to know how
+    # A softmax depends on the covariances of several scores
     if with_covariances:
         variances = conditioned.projected_covariances(additive.slopes[components.columns])
     categories = np.array(sorted(additive.tables), dtype=np.intp)

@@ -100,7 +100,7 @@ class KernelExpansion:
         return True
 
     def _of_outputs(self, function: Callable[..., FloatArray], X: FloatArray) -> FloatArray:
-        """Columns of what a function of rows, points and coefficients gives per output."""
+        """Stack the results of a function of rows, points and coefficients for each output."""
         settings = {"circuit": self.circuit, "kernel": self.kernel, "n_jobs": self.n_jobs}
         columns = [function(X, self.points, own, **settings) for own in self.coefficients.T]
         return np.column_stack(columns)

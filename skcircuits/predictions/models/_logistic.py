@@ -29,8 +29,8 @@ from skcircuits.predictions.models._additive import (
 )
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-# Narrow Gaussians: Gauss-Hermite nodes. Wide ones: what the link differs from a step by is
-# integrated over the score, where the Gaussian is smooth.
+# Narrow Gaussians: Gauss-Hermite nodes. Wide ones: the difference of the link from a step
+# function is integrated over the score, where the Gaussian is smooth.
 NARROW = 1.2
 N_HERMITE = 48
 HERMITE_NODES, HERMITE_WEIGHTS = np.polynomial.hermite_e.hermegauss(N_HERMITE)
@@ -167,7 +167,7 @@ def _moments(part: ScoreParts) -> tuple[FloatArray, FloatArray]:
 
 def _axes(covariances: FloatArray) -> FloatArray:
     """Axes of centred scores, the longest first, (K, n, a, k); others have no length."""
-    # What is added to all scores leaves a softmax as it is
+    # A softmax is invariant to a constant that is added to all scores
     centred = covariances - covariances.mean(axis=-1, keepdims=True)
     centred = centred - centred.mean(axis=-2, keepdims=True)
     values, vectors = np.linalg.eigh((centred + np.swapaxes(centred, -1, -2)) / 2.0)

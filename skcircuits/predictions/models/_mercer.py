@@ -40,7 +40,7 @@ SLOWEST = -1.0 / 64.0  # logarithm of a ratio; those above mean narrow kernels a
 MAX_ORDERS = 40  # of one direction: narrower kernels go by pairs of points
 ORDERS = np.arange(float(MAX_ORDERS))
 LOG_FACTORIALS = gammaln(ORDERS + 1.0)
-FEW_POINTS = 256  # whose pairs cost little, and leave nothing out
+FEW_POINTS = 256  # whose pairs are cheap, without truncation
 # Eigenfunctions of rows that share them stay near the cache
 BATCH_BYTES = 2**22
 # Nanoseconds per point of an eigenfunction of a half with its products, and of a pair
@@ -121,7 +121,7 @@ class MixtureExpansion:
         return _Directions(maps, spectrum, shape, offsets, group.pattern)
 
     def _no_directions(self, n_rows: int) -> _Directions:
-        """What rows have that miss no number."""
+        """The (empty) directions of rows without missing numbers."""
         n_components = len(self.components)
         maps, offsets = np.zeros((1, 1, 0, len(self.scales))), np.zeros((n_components, n_rows, 0))
         shape, pattern = np.zeros(n_components, dtype=np.intp), np.zeros(n_rows, dtype=np.intp)
@@ -174,7 +174,7 @@ class MixtureExpansion:
 def _means_and_least_variances(
     parts: list[_Part], weights: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """E f and a lower bound of Var f of rows, by what f varies with linearly; (n,) each."""
+    """E f and a lower bound of Var f of rows, from the linear part of f; (n,) each."""
     means, squares = np.zeros((2, weights.shape[1]))
     for part in parts:
         for k, own in enumerate(weights[:, part.rows]):
@@ -193,7 +193,7 @@ def _second_moments(
         chosen = np.flatnonzero(wanted[part.rows])
         rows = part.rows[chosen]
         for k, own in enumerate(weights[:, rows]):
-            # What all components leave out adds up to the threshold
+            # The truncation errors of all components add up to the threshold
             limits = thresholds[rows] / (len(weights) * np.maximum(own, 1e-300))
             moments, is_exact = part.second_moments(k, chosen, np.log(limits))
             found[rows] += own * moments
@@ -292,7 +292,7 @@ class _Part:
     def second_moments(
         self, k: int, chosen: IntArray, log_thresholds: FloatArray
     ) -> tuple[FloatArray, BoolArray]:
-        """E f² of chosen rows without eigenvalues below thresholds, and which leave none out."""
+        """E f² of chosen rows without eigenvalues below thresholds; whether none was omitted."""
         spectra = [self.expansion.category_spectrum(v, k) for v in self.categories]
         spectrum, n_points = self.directions.spectrum_of(k, chosen), self.logs.shape[1]
         relative = log_thresholds - np.log(spectrum.first).sum(axis=1)
@@ -424,10 +424,10 @@ class _Half(NamedTuple):
 
     ``costs`` (p,) are minus the logs of their eigenvalues relative to the first, ``powers`` and
     ``orders`` (n, p) those in each of ``directions``: numbers, the first ``n_numbers`` of all, come
-    before categories.
-    ``steps`` multiply some functions by one of a direction and an order, and put them in a place.
-    ``log_norms`` (p,) are those of the squares of what powers stand for. ``from_powers`` (p, p)
-    turns products of powers of t = ξ / sqrt(decay) into products of Hermite polynomials.
+    before categories. ``steps`` multiply some functions by one of a direction and an order, and put
+    them in a place. ``log_norms`` (p,) are those of the squares of the functions of the powers.
+    ``from_powers`` (p, p) turns products of powers of t = ξ / sqrt(decay) into products of Hermite
+    polynomials.
     """
 
     n_numbers: int
@@ -443,7 +443,7 @@ class _Half(NamedTuple):
     def of(
         cls, directions: list[int], levels: list[list[float]], n_numbers: int, size: float
     ) -> _Half:
-        """Multiply the functions of directions; what costs as much as the size is left out."""
+        """Multiply the functions of directions; products of cost `size` or more are omitted."""
         inner = levels[directions[0]] if directions else [0.0]
         stop = bisect_left(inner, size)
         # Runs of functions whose costs ascend: their start, stop and least cost, and their orders

@@ -75,7 +75,7 @@ MODELS = (
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """What the splits of trees say about the encoded columns.
+    """The splits of trees in terms of the encoded columns.
 
     `column` (n_nodes,): column that an inner node splits, -1 at leaves; `lower`, `cut`, `upper`
     (n_nodes,): numeric splits: bounds of the column inside the node's box, and where it is cut;
@@ -234,7 +234,7 @@ class GaussianBranches:
 
 
 def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
-    """Fraction of a box; what is impossible has any."""
+    """Fraction of a box; arbitrary for impossible boxes."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(whole > 0, np.clip(part / whole, 0.0, 1.0), 0.5)
 
@@ -259,7 +259,7 @@ class TreeForm:
 
     @property
     def name(self) -> str:
-        """What it is, and which rows it serves."""
+        """Description of the form, and of the rows that it covers."""
         if isinstance(self.components, Components):
             return "probabilities of leaves"
         return "probabilities of leaves where one number is missing, draws elsewhere"
@@ -284,7 +284,7 @@ class TreeForm:
 
     def _means(self, rows: IncompleteRows) -> FloatArray:
         missing = np.isnan(rows.cells)
-        # Features are asked of complete rows; those of missing cells are never compared
+        # Features are computed for completed rows; those of missing cells are never compared
         filled = np.where(missing, 0.0, rows.cells)
         location = self.problem.location
         for j in range(rows.cells.shape[1]):
@@ -336,7 +336,7 @@ def _descend(
         rows = np.concatenate([rows[seen], rows[open_], rows[open_]])
         nodes = np.concatenate([onwards, trees.left[nodes[open_]], trees.right[nodes[open_]]])
         mass = np.concatenate([mass[seen], left, right])
-        # What is impossible goes no further
+        # Impossible branches are dropped
         n_seen = int(seen.sum())
         kept = np.concatenate([np.ones(n_seen, dtype=bool), (mass[n_seen:] > 0).any(axis=1)])
         if not kept.all():
@@ -347,7 +347,7 @@ def _descend(
 def _missing_number(conditioned: ConditionedRows) -> tuple[FloatArray, FloatArray]:
     """Conditional mean and standard deviation of the one missing number, (n, K)."""
     n_components, n_rows, _ = conditioned.means.shape
-    # Complete rows are not asked for theirs
+    # Complete rows do not use theirs
     means, stds = np.zeros((n_rows, n_components)), np.ones((n_rows, n_components))
     for block in conditioned.blocks:
         rows, missing = block.group.rows, block.group.missing[:, 0][block.group.pattern]
@@ -374,7 +374,7 @@ def _build(model: Any, problem: Problem) -> ClosedForm:
     features = probe(lambda X: _tree_features(problem, X), problem)
     splits = Splits.of(trees, features)
     trials = problem.trial_rows()
-    # What boosting starts from is no leaf: it must be the same for all rows
+    # The initial prediction of boosting is not a leaf: it must be the same for all rows
     rest = problem.response(trials) - trees(_tree_features(problem, trials))
     constant = rest.mean(axis=0)
     problem.check(
@@ -437,10 +437,10 @@ def _state_ratio(masses: FloatArray, splits: Splits, j: int) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """A sum of trees; nodes of all trees stand in one list.
+    """A sum of trees, with the nodes of all trees in one list.
 
     `roots` (n_trees,): first node of each tree; `left`, `right` (n_nodes,): children, -1 at leaves;
-    `feature` (n_nodes,): feature that an inner node looks at; `threshold` (n_nodes,): features up
+    `feature` (n_nodes,): feature of the split of an inner node; `threshold` (n_nodes,): features up
     to it go to the left; `value` (n_nodes, k): what a leaf adds to the sum; `single_precision`:
     whether features are rounded to single precision before they are compared.
     """

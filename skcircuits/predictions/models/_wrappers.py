@@ -73,7 +73,7 @@ def _build_affine(single: Problem) -> ClosedForm:
     """Take the closed form of the regressor inside, where the target comes back affinely."""
     (model,) = (last_step(model) for model in single.response.models)
     inner = replace(single, response=replace(single.response, models=[model.regressor_]))
-    # Four evenly spaced points around zero tell whether the way back is affine: a line through the
+    # Four evenly spaced points around zero show whether the inverse is affine: a line through the
     # ends must pass the others
     levels = np.arange(4.0)[:, None] - 1.5
     n_outputs = single.response(single.trial_rows()[:1]).shape[1]

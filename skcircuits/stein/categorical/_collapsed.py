@@ -56,7 +56,7 @@ def expected_kernel_of_component(left: Solution, right: Solution, tables: Tables
         values = _embedded(tree, left.conditionals, right.conditionals, tables)
     else:
         values = _paired(tree, left.conditionals, right.conditionals, tables)
-    # Where no evidence reaches the component one table stands for all.
+    # If no evidence reaches the component, one table serves all rows.
     values = np.broadcast_to(values, (len(left.log_partition), len(right.log_partition)))
     return values[left.rows][:, right.rows]
 
@@ -134,7 +134,7 @@ def shared_block(
         for variable, ours in left.atoms.items():
             theirs = right.atoms[variable]
             touching = [variable in component.boundary for component in posterior.components]
-            # Kernel of the moving variable, then of the components that see it move.
+            # Kernel of the moving variable, then of the components that depend on it.
             values = term.tables[variable][ours.locations.ravel()][:, theirs.locations.ravel()]
             for component, touches in zip(posterior.components, touching):
                 if touches:
@@ -248,7 +248,7 @@ def row_measures(measures: Measures, target: Any) -> list[dict[int, RowMeasure]]
             weights = weights * np.expand_dims(
                 atoms.coefficients, axis=tuple(range(2, weights.ndim))
             )
-            # From here on every row goes its own way: the patterns differ.
+            # From here on rows are treated separately, because their patterns differ.
             for index, row in enumerate(rows.tolist()):
                 solved[row][variable] = RowMeasure(
                     codes[index],

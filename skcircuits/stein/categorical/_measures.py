@@ -86,9 +86,9 @@ def barker_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
     # g = σ(log p(moved) - log p(here)): never overflows, however rugged the target.
     with np.errstate(invalid="ignore"):
         rates = expit(values - values[states, rows])
-    # Two impossible states: the exchange is symmetric, and nothing depends on its rate.
+    # Two impossible states: the exchange is symmetric, and its rate is irrelevant.
     rates[np.isnan(rates)] = 0.5
-    # What arrives elsewhere leaves here: each measure has total mass zero.
+    # The mass that moves to other states is subtracted here: each measure has total mass zero.
     rates[states, rows] = 0.0
     rates[states, rows] = -rates.sum(axis=0)
     # Atoms are the states themselves, in order, for every row.
@@ -150,7 +150,7 @@ class ProductTerm:
 
 def product_terms(kernel: Any, counts: IntArray) -> list[ProductTerm] | None:
     """Write a kernel as a sum of products of tables."""
-    # A plain function of rows cannot tell how it factorises.
+    # The factorisation of a plain function of rows is unknown.
     if not isinstance(kernel, KernelFamily):
         return None
     # Polynomial kernels couple the variables through powers of sums.
@@ -187,7 +187,7 @@ class Measures:
 
     def warn_of_zeros(self) -> None:
         """Say where moves of one variable meet impossible states."""
-        # Neighbours of the samples are all that is seen of the support.
+        # Only neighbours of the samples are known of the support.
         blocked = sum(int(atoms.meets_zeros.sum()) for atoms in self.atoms.values())
         if blocked:
             unmoved = [v for v, atoms in self.atoms.items() if not atoms.coefficients.any()]
@@ -207,7 +207,7 @@ def stein_measures(
     target: DiscreteTarget, X: FloatArray, operator: str, n_jobs: int | None = None
 ) -> Measures:
     """Evaluate a Stein operator at some rows."""
-    # The target itself may not be asked by two threads at once.
+    # The target may not be thread-safe.
     conditionals = dict(full_conditionals(target, X))
     kinds: dict[tuple[int, ...], list[int]] = {}
     for variable, log_conditional in conditionals.items():
@@ -272,7 +272,7 @@ def point_block(left: Measures, right: Measures, *, kernel: Kernel) -> FloatArra
 
 
 class _Features(NamedTuple):
-    """What log k and the sum of its Stein kernel are bilinear in, a column for each row."""
+    """Features in which log k and its sum of Stein kernels are bilinear, a column for each row."""
 
     states: FloatArray
     logs: FloatArray
