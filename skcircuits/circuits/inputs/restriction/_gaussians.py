@@ -309,6 +309,18 @@ def _standardized(
     )
 
 
+def _truncated_means(
+    centres: FloatArray, inner: FloatArray, low: FloatArray, high: FloatArray
+) -> FloatArray:
+    """Means (K, r) of Gaussians within bounds, all (K, r)."""
+    scales = np.sqrt(np.diagonal(inner, axis1=1, axis2=2))
+    with np.errstate(over="ignore"):
+        below, above = ((ends - centres) / scales for ends in (low, high))
+    correlations = (inner / (scales[:, :, None] * scales[:, None])).transpose(1, 2, 0)
+    normals = TruncatedNormals(below.T, above.T, np.ascontiguousarray(correlations))
+    return centres + scales * normals.moments()[0].T
+
+
 def _best_in_box(
     centre: FloatArray, precisions: FloatArray, low: FloatArray, high: FloatArray
 ) -> FloatArray:
@@ -450,34 +462,50 @@ class RestrictedJohnson(RestrictedLayer):
         return self.layer.log_densities(best.reshape(n_units, n_rows, -1))
 
     def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
-        """Coordinate ascent on the concave bound of `JohnsonGaussianLayer.mode`, in the box."""
-        gaussians, curvatures = self.layer.normal.gaussians, self._map.curvatures
-        means, precisions = gaussians.means[units], gaussians.precisions[units]
-        observed = self._normal.X[rows]
-        low, high = (
-            np.where(np.isnan(observed), np.where(np.isnan(ends), open_end, ends), observed)
-            for ends, open_end in (
-                (self._normal.box.lower[rows], -np.inf),
-                (self._normal.box.upper[rows], np.inf),
-            )
-        )
-        best = np.clip(means, low, high)
+        return self.marginal_mode(units, rows, np.empty(0, dtype=np.intp))
+
+    def marginal_mode(self, units: IntArray, rows: IntArray, left_out: IntArray) -> FloatArray:
+        best = self._normal.X[rows]
+        is_out = np.isin(self.layer.variables, left_out)
+        for own, group, at in self._inner._pairs_by_group(rows):
+            best[np.ix_(own, group.free)] = self._climb(group, units[own], at, is_out[group.free])
+        cells, ends = self._cells[rows], [ends[rows] for ends in self._ends]
+        found = np.fmin(np.fmax(self._map.cells(best), ends[0]), ends[1])
+        return np.where(np.isnan(cells), found, cells)
+
+    def _climb(self, group: _Group, k: IntArray, at: IntArray, is_out: BoolArray) -> FloatArray:
+        """Coordinate ascent on the concave bound of `JohnsonGaussianLayer.mode`, in the box.
+
+        Variables that are left out but bounded stand at their means given the others.
+        """
+        low, high = np.full((2, len(at), len(group.free)), np.inf)
+        forms = group.factors.argmax(axis=1)
+        low[:], low[:, forms], high[:, forms] = -np.inf, group.bounds.low[at], group.bounds.high[at]
+        best: FloatArray = np.clip(group.means[k, at], low, high)
+        latent, kept = forms[is_out[forms]], np.flatnonzero(~is_out)
+        known = np.concatenate([kept, latent])
+        precisions = np.linalg.inv(group.covariances[:, known[:, None], known])[k]
+        gains, spreads = _regression(group.covariances, latent, kept)
+        curvatures = self._map.curvatures[group.free[kept]].tolist()
         for _ in range(_MAX_SWEEPS):
-            previous = best.copy()
-            for j, curvature in enumerate(curvatures.tolist()):
+            previous, offset = best.copy(), best - group.means[k, at]
+            if len(latent):
+                centres = group.means[k, at][:, latent]
+                centres = centres + np.einsum("nlj,nj->nl", gains[k], offset[:, kept])
+                sides = low[:, latent], high[:, latent]
+                best[:, latent] = _truncated_means(centres, spreads[k], *sides)
+            for i, (j, curvature) in enumerate(zip(kept.tolist(), curvatures)):
                 # Curvature of the bound's parabola: tanh(u) / u, one at zero
                 slope = curvature * best[:, j]
                 bent = np.where(slope, np.tanh(slope) / np.where(slope, slope, 1.0), 1.0)
-                own = precisions[:, j, j]
-                pull = np.einsum("nk,nk->n", precisions[:, j], best - means)
-                goal = own * best[:, j] - pull
+                own = precisions[:, i, i]
+                offset = (best - group.means[k, at])[:, known]
+                goal = own * best[:, j] - np.einsum("nk,nk->n", precisions[:, i], offset)
                 best[:, j] = goal / (own + bent * curvature**2)
                 best[:, j] = np.clip(best[:, j], low[:, j], high[:, j])
             if np.abs(best - previous).max(initial=0.0) <= _TOL * np.abs(best).max(initial=1.0):
                 break
-        cells, ends = self._cells[rows], [ends[rows] for ends in self._ends]
-        found = np.fmin(np.fmax(self._map.cells(best), ends[0]), ends[1])
-        return np.where(np.isnan(cells), found, cells)
+        return best
 
     def _inside(self, values: FloatArray) -> FloatArray:
         """Means within their intervals: rounding may have carried them out."""

@@ -109,3 +109,30 @@ def test_no_neighbour_is_more_probable_than_the_mode(cells, lower, upper):
     near = np.where(np.isnan(cells), near, cells)
     assert circuit.log_prob(near).max() <= height + 1e-9
     np.testing.assert_allclose(circuit.log_prob(best[None]), height, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("cells", "lower", "upper", "left_out"),
+    [
+        ([NAN, NAN, NAN], [NAN, NAN, NAN], [NAN, NAN, NAN], [1, 2]),
+        ([NAN, NAN, NAN], [NAN, 1.5, NAN], [NAN, NAN, NAN], [1, 2]),
+        ([NAN, NAN, NAN], [0.2, 1.5, -2.0], [NAN, 3.0, -1.5], [1, 2]),
+        ([NAN, 1.5, NAN], [NAN, NAN, -1.2], [NAN, NAN, NAN], [1, 2]),
+        ([NAN, NAN, 0.5], [NAN, 1.5, NAN], [NAN, NAN, NAN], [1]),
+    ],
+)
+def test_best_points_of_one_column_are_those_of_a_grid(cells, lower, upper, left_out):
+    parts = [(0.4, UNIT), (0.6, OTHER)]
+    known = restricted(Circuit(0.4 * UNIT + 0.6 * OTHER), cells, lower, upper)
+    (best,), (height,) = known.mpe(np.array(left_out))
+    grid = np.linspace(np.fmax(lower[0], -3.0), np.fmin(upper[0], 3.0), 6001)
+    X = np.repeat([cells], len(grid), axis=0)
+    X[:, 0] = grid
+    box = Box(*(np.repeat([ends], len(grid), axis=0) for ends in (lower, upper)))
+    terms = [
+        np.log(weight) + RestrictedCircuit(Circuit(unit).plan, Evidence(X, box)).log_mass()
+        for weight, unit in parts
+    ]
+    found = np.max(terms, axis=0)
+    assert height == pytest.approx(found.max(), abs=1e-5)
+    assert best[0] == pytest.approx(grid[found.argmax()], abs=2e-3)
