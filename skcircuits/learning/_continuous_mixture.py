@@ -93,7 +93,7 @@ class Decoder:
         return Decoder(self.features, [(w.astype(dtype), b.astype(dtype)) for w, b in self.layers])
 
     def log_cells(self, points: FloatArray) -> tuple[FloatArray, list[FloatArray]]:
-        """Log conditional probabilities (n_cells, n_points), and what each layer got.
+        """Log conditional probabilities (n_cells, n_points), and the input of each layer.
 
         `points` (n_dimensions, n_points).
         """
@@ -138,8 +138,8 @@ class Decoder:
 class ContinuousMixture:
     """Mixture of trees, equally likely, one for every point (n_dimensions, n_components).
 
-    Kept are the decoder and the points, which are smaller than the tables by orders of magnitude;
-    tables, coefficients and circuit are made when asked for.
+    Only the decoder and the points are stored, which are smaller than the tables by orders of
+    magnitude; tables, coefficients and circuit are computed when they are needed.
     """
 
     def __init__(self, decoder: Decoder, points: FloatArray) -> None:
@@ -148,7 +148,7 @@ class ContinuousMixture:
         self.features = decoder.features
 
     def __getstate__(self) -> dict[str, object]:
-        """Files hold what the rest is made from."""
+        """Files contain only the state from which the rest is computed."""
         return {name: vars(self)[name] for name in ("decoder", "points", "features")}
 
     @property
@@ -184,7 +184,7 @@ class ContinuousMixture:
         """Messages from the leaves to the root, of some components after the other."""
         tables = [np.exp(log_cells) for log_cells in self._decoded()]
         result = np.empty(len(codes))
-        # What rows and components have together is held for some rows only
+        # Arrays over rows and components are kept for a block of rows only
         for rows in row_slices(len(codes), max(1, _CELLS_AT_ONCE // self.n_components)):
             joint = np.concatenate([self._evidence_of(codes[rows], cells) for cells in tables], 1)
             result[rows] = logsumexp(joint, axis=1) - np.log(self.n_components)
@@ -377,7 +377,7 @@ def _indicators(singles: IntArray) -> list[list[tuple[int, int]]]:
 
 @dataclass(frozen=True)
 class ContinuousSchedule:
-    """What a fit may spend, and how."""
+    """Settings of a fit."""
 
     n_latent_dimensions: int = 4
     n_hidden_units: int = 128
@@ -501,7 +501,7 @@ def complete_by_latent_tree(
 def _drawn_again(
     circuit: Circuit, codes: IntArray, missing: BoolArray, rng: np.random.Generator
 ) -> IntArray:
-    """Complete rows again: what a mixture knows is more than one tree does."""
+    """Complete rows again, by the mixture, which is more accurate than a single tree."""
     rows = np.flatnonzero(missing.any(axis=1))
     known = np.where(missing, np.nan, codes)[rows]
     # After steps that went too far, rows may be impossible: these stay as they are

@@ -26,7 +26,7 @@ def k_means(
         if weights is not None:
             members *= weights
         sizes = members.sum(axis=1, keepdims=True) if observed is None else members @ observed
-        # What a cluster never observed keeps its centre, and so do clusters without points.
+        # Columns that a cluster never observed, and clusters without points, keep their centres.
         means = members @ points / np.where(sizes > 0, sizes, 1)
         centres = np.where(sizes > 0, means, centres)
     return centres

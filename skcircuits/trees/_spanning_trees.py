@@ -34,7 +34,7 @@ _MIN_PRODUCT_ROWS = 64
 _ROWS_IN_PLACE = 256  # rows of a large matrix worked on at once
 _MIN_PIVOT = 1e-7  # relative to the degree: a smaller one has lost the digits below 1e-9
 _PRODUCT_SLICES = 8  # pieces of one large product, divided among threads
-# Moves of a walk beyond the square of the number of vertices: then the other way is cheaper.
+# Moves of a walk beyond the square of the number of vertices: then the other method is cheaper.
 _MOVES = 1000
 
 
@@ -184,7 +184,7 @@ class RowLaplacians:
 
     @property
     def _slices(self) -> list[slice]:
-        """Parts of the kept variables: what is done to minors part by part needs little room."""
+        """Parts of the kept variables: operations on minors part by part need little memory."""
         row_bytes = self._dtype.itemsize * max(1, self._chunk_size * len(self.kept))
         return row_slices(len(self.kept), max(1, _CHUNK_BYTES // row_bytes))
 
@@ -353,7 +353,7 @@ class _CrossedSums:
 
     def subtract_twice_from(self, matrix: FloatArray) -> None:
         """Subtract at flat states; uses the sums up, which may be large."""
-        # The first sum ran over all states of v: what the others leave is its first state.
+        # The first sum was over all states of v: without the others it is that of the first state.
         first = self.sums[0]
         for state, total in enumerate(self.sums[1:], start=1):
             present = self.valid[:, state]
@@ -495,7 +495,7 @@ def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSou
     for _ in range(n_vertices**2 + _MOVES):
         if not len(active):
             return parents
-        # One move per walk: its last exit from a vertex is what remains, loops vanish.
+        # One move per walk: only its last exit from a vertex remains, so that loops are erased.
         target = moves.draw(graphs[active], position, rng.random(n_trees)[active])
         parents[active, position] = target
         position = target
@@ -518,7 +518,7 @@ class _Moves:
     def __init__(self, weights: FloatArray) -> None:
         n_graphs, self.n_vertices, _ = weights.shape
         cumulative = np.cumsum(weights, axis=2)
-        # A single vertex has no edge, and nothing is ever drawn from it.
+        # A single vertex has no edge, and is never drawn from.
         cumulative /= np.maximum(cumulative[:, :, -1:], np.finfo(float).tiny)
         rows = np.arange(n_graphs * self.n_vertices).reshape(n_graphs, self.n_vertices, 1)
         self.table = (cumulative + rows).ravel()

@@ -134,7 +134,7 @@ class LaplacianUpdates:
         own = self._single[others] - columns[:, others].T @ moved
         diagonal: FloatArray = np.diagonal(self._inverse) - np.multiply(moved, columns).sum(axis=0)
         states = self._place[row[others]]
-        # What was left out moves the logarithm by this much, to first order.
+        # First-order correction of the logarithm for the neglected changes.
         resistances = diagonal[others][:, None] + diagonal - 2 * own
         left_out = resistances * self._changes[states]
         left_out[:, variables] = 0.0
@@ -162,7 +162,7 @@ class LaplacianUpdates:
         total = self._single @ sums.moved.astype(np.float32) @ self._single
         total = weight * self._inverse - total
         mixed = sums.crossed - self._by_variable(sums.pairs.T).T
-        # Rows of unusual states leave what the usual ones have of the sums over all rows.
+        # Sums of usual states are the sums over all rows minus those of rows in unusual states.
         total -= self._by_variable(sums.crossed) + self._by_variable(mixed).T
         unusual, usual = self._unusual, self._flat
         counts[unusual[:, None], unusual] -= 2 * sums.pairs

@@ -44,8 +44,8 @@ _LIBRARY: tuple[tuple[CovarianceType, tuple[int, ...]], ...] = (
     ("full", (2, 4)),
 )
 _ALL_SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # where the shape is given
-# Tables of more rows are not offered location models: these take cells x rows x numbers, and what
-# few rows cannot teach, many can
+# Location models are not candidates on tables of more rows: these take cells x rows x numbers, and
+# what few rows cannot teach, many can
 MAX_LOCATION_ROWS = 10_000
 _CLASSES = (2, 4, 8)  # latent classes of each combination of categories
 _MANY_ROWS = 1000
@@ -79,7 +79,7 @@ class Candidate:
         return self.n_components == 1 or self.by_rows
 
     def described(self) -> dict[str, Any]:
-        """What it is, for users."""
+        """Description for users."""
         return {
             "family": "gaussian_mixture",
             "covariance_type": self.covariance_type,
@@ -97,7 +97,7 @@ Pool = dict[Candidate, int]
 
 @dataclass(frozen=True)
 class CandidateSpace:
-    """What may be chosen; None leaves a choice open. `max_components`: most of one mixture."""
+    """The search space; None means a free choice. `max_components`: largest number per mixture."""
 
     covariance_type: CovarianceType | None = None
     n_factors: int | None = None
@@ -108,7 +108,7 @@ class CandidateSpace:
     by_rows: bool = False
 
     def fixed(self) -> Candidate | None:
-        """The only candidate, where nothing is open."""
+        """The only candidate, if nothing is to be chosen."""
         if self.by_rows:
             return KERNELS
         if self.by_cells and self.n_components is not None:
@@ -164,7 +164,7 @@ class Comparison:
 
     @property
     def starts(self) -> dict[Candidate, MixtureState]:
-        """What candidates may start from: one of their fits to some of the rows."""
+        """Initial states of candidates: one of their fits to some of the rows."""
         return {candidate: states[-1] for candidate, states in self.fits.items()}
 
     @property
@@ -206,9 +206,9 @@ class Comparison:
         return sorted(rows, key=lambda row: (-row["pool"], row.get("loss", 0.0)))
 
     def is_sure(self, simple: Pool, complex_: Pool) -> bool:
-        """Whether a pool is better than a simpler one by more than a trifle and by chance.
+        """Whether a pool is better than a simpler one, significantly and by more than a trifle.
 
-        Squared errors have heavy tails, log densities do not: either may tell it from chance.
+        Squared errors have heavy tails, log densities do not: either may show significance.
         """
         trifle = _LEAST_GAIN * (abs(self.loss(simple)) if self.criterion == "cells" else 1.0)
         if self.loss(simple) - self.loss(complex_) < trifle:
@@ -226,7 +226,7 @@ class Comparison:
     def is_promising(self, simple: Pool, complex_: Pool) -> bool:
         """Whether more like the second pool are worth a look: it is better, or far more likely.
 
-        Skewed columns show in log densities long before errors of hidden cells tell.
+        Skewed columns affect log densities long before they affect errors of hidden cells.
         """
         if self.is_sure(simple, complex_):
             return True
@@ -248,7 +248,7 @@ class Comparison:
 def try_candidate(
     part: MixtureTable, candidate: Candidate, settings: EMSettings, seed: int
 ) -> MixtureState:
-    """Fit a candidate to some of the rows, for as long as it takes to see what it is worth."""
+    """Fit a candidate to some of the rows, with enough iterations for a comparison."""
     # Ranks of candidates settle long before their parameters do
     settings = replace(settings, n_init=1, tol=_TRIAL_TOL, max_iter=_TRIAL_STEPS)
     *_, (state,) = learn_pool(part, {candidate: 1}, settings, np.random.default_rng(seed))
@@ -256,7 +256,7 @@ def try_candidate(
 
 
 def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparison) -> Pool:
-    """Choose what to fit to all rows."""
+    """Choose the mixtures to fit to all rows."""
     fixed = space.fixed()
     if fixed is not None:
         return {fixed: space.pool or 1}
@@ -298,8 +298,9 @@ def choose_single(
 def without_structure(pool: Pool, n_columns: int) -> Pool:
     """Give a pool of one factor analyser a covariance without structure in its place.
 
-    Imputed tables must keep whatever an analysis may ask of them (Meng, 1994, "Multiple-Imputation
-    Inferences with Uncongenial Sources of Input"), also what predicts no better.
+    Imputed tables must preserve all dependences that an analysis may estimate (Meng, 1994,
+    "Multiple-Imputation Inferences with Uncongenial Sources of Input"), even if these do not
+    improve predictions.
     """
     is_single = all(c == Candidate("factor", c.n_factors, 1) for c in pool)
     return {Candidate("tied", 0, 1): 1} if is_single and n_columns <= MAX_DENSE_COLUMNS else pool
@@ -408,7 +409,7 @@ def _by_cells(
 
 
 def _greedy(comparison: Comparison, candidates: list[Candidate], size: int) -> Pool:
-    """Add what lowers the loss of the pool most, again and again."""
+    """Repeatedly add the mixture that decreases the loss of the pool most."""
     chosen: Counter[Candidate] = Counter()
     best, best_loss = chosen, np.inf
     for _ in range(size):

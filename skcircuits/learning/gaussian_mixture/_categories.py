@@ -58,7 +58,7 @@ class Categories:
         return CategoryExpectation(log_density, codes, sizes)
 
     def maximize(self, sums: Sums) -> Categories:
-        """Frequencies drawn towards those of the columns."""
+        """Frequencies shrunk towards those of the columns."""
         tables = []
         for counts, marginal in zip(sums, self.marginals, strict=True):
             smoothed = counts + self.pseudo_count * marginal
@@ -72,9 +72,9 @@ class Categories:
         return weights
 
     def log_prior(self, weights: FloatArray, pseudo_count: float) -> float:
-        """Log prior up to a constant: what its rows of each component add.
+        """Log prior up to a constant, as the contribution of pseudo-rows of each component.
 
-        `pseudo_count` is the number of those that say nothing but which component it is.
+        `pseudo_count` is the number of those that contain nothing but the component.
         """
         terms = zip(self.log_probabilities, self.marginals, strict=True)
         tables = float(sum((table @ marginal).sum() for table, marginal in terms))

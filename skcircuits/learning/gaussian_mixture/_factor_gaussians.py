@@ -34,7 +34,7 @@ from skcircuits.protocols import FloatArray, IntArray
 
 # Squared residual of the cells of the prior
 _NOISE_SQUARE = 0.3
-_TINY = 1e-12  # keeps regressions on nothing at all solvable
+_TINY = 1e-12  # keeps regressions without data solvable
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +42,10 @@ class FactorGaussians:
     """Factor analysers in standard units.
 
     `stack`: means (K, c) with one pair of loadings and noise for all, or one per component.
-    `mean_count`: cells that the prior of each mean weighs, at zero.
-    `jitter` (c,): variance of an observed cell within the interval that it stands for.
-    `prior_count`: cells of each column that the priors of its noise and of its loadings weigh, at
-    which it does not follow the factors.
+    `mean_count`: weight of the prior of each mean, at zero, in cells.
+    `jitter` (c,): variance of an observed cell within its recording interval.
+    `prior_count`: weight of the priors of noise and loadings of each column, in cells; at their
+    modes the column does not depend on the factors.
     """
 
     stack: FactorStack
@@ -97,7 +97,7 @@ class FactorGaussians:
 
     @property
     def n_gaussians(self) -> None:
-        """Patterns of missing cells are not asked for."""
+        """Patterns of missing cells are not needed."""
         return None
 
     def n_parameters(self) -> int:
@@ -159,7 +159,7 @@ class FactorGaussians:
         n_cells = counts.sum(axis=0)
         left = np.maximum(left, 0.0) + n_cells * self.jitter
         noise = (left + prior_count * _NOISE_SQUARE) / (n_cells + prior_count)
-        noise[n_cells == 0.0] = 1.0  # nothing is known of the column: standard normal
+        noise[n_cells == 0.0] = 1.0  # no information about the column: standard normal
         return loadings, noise, means
 
     def log_prior(self) -> float:
@@ -263,7 +263,7 @@ class FactorGaussianStatistics(InputStatistics):
     def add(self, X: FloatArray, flows: FloatArray) -> None:
         """Add expected moments of the factors given the observed cells of each row."""
         numbers = (self.layer.cells(X) - self._location) / self._scale
-        # rows without any own cell say nothing of the unit
+        # rows without observed cells of the unit have no information about it
         seen = np.flatnonzero(~np.isnan(numbers).all(axis=1))
         if not len(seen):
             return

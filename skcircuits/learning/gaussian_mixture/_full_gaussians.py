@@ -41,8 +41,8 @@ class FullGaussians:
 
     `stack`: means (K, c) and covariances, a single one where `kind` is "tied".
     `target` (c, c), `strength`: covariance and number of the rows of its prior.
-    `mean_count`: rows that the prior of each mean weighs, at zero.
-    `jitter` (c,): variance of an observed cell within the interval that it stands for.
+    `mean_count`: weight of the prior of each mean, at zero, in rows.
+    `jitter` (c,): variance of an observed cell within its recording interval.
     """
 
     stack: GaussianStack
@@ -102,7 +102,7 @@ class FullGaussians:
         return FullExpectation(self, *center_rows(self.stack, numbers, groups), ~np.isnan(numbers))
 
     def maximize(self, sums: Sums) -> FullGaussians:
-        """Means, and covariances drawn towards the prior."""
+        """Means, and covariances shrunk towards the prior."""
         counts, _, _ = sums
         means, scatter = self._scatter(sums)
         if self.kind == "tied":
@@ -136,12 +136,12 @@ class FullGaussians:
         return replace(self, target=target, strength=strength)
 
     def relax(self, sums: Sums, together: FloatArray) -> Self:
-        """Shrink one covariance by the square of the fraction that is best for its own error.
+        """Shrink one covariance by the square of the fraction that minimises its own error.
 
         That fraction is of the order of the relative sampling error: it biases regressions on
-        imputed columns by as much as they vary, its square by an order less. Rows that lack one of
-        two cells repeat what the prior says, so that it counts against the others alone,
-        `together` (c, c) of each pair of columns.
+        imputed columns by as much as their standard error, its square by an order less. Rows that
+        lack one of two cells reproduce the prior, so that its weight is relative to the other rows,
+        of which there are `together` (c, c) for each pair of columns.
         """
         if self.kind != "tied" or len(self.target) < 2:
             return self
@@ -160,7 +160,7 @@ class FullGaussians:
         return means, second - total[:, None, None] * means[:, :, None] * means[:, None]
 
     def log_prior(self) -> float:
-        """Log prior up to a constant: what the rows of the prior add."""
+        """Log prior up to a constant, as the contribution of pseudo-rows."""
         stack = self.stack.distinct
         scatter = self.strength * self.target + RIDGE_COUNT * np.eye(len(self.target))
         traces = np.einsum("kij,ij->k", stack.precisions, scatter)
@@ -227,7 +227,7 @@ def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> Flo
         flat = np.bincount(cells.ravel(), values.ravel(), minlength=n_distinct * n_columns**2)
         spread = np.asarray(flat, dtype=np.float64).reshape(shape)
         return spread[:, :n_kept, :n_kept]
-    # a sparse matrix adds up what belongs to each cell, for all covariances at once
+    # a sparse matrix sums the terms of each cell, for all covariances at once
     rows, columns = np.tril_indices(size)
     cells = group.missing.T[rows] * n_columns + group.missing.T[columns]
     collect = sparse.csc_matrix(

@@ -22,7 +22,7 @@ _LEAST_PROBABILITY = 1e-6
 _TRAINING_CELLS = 40_000  # cells that candidates are fitted to
 _TRAINING_ROWS = (300, 2000)  # least and most rows of them
 # Most rows that they are compared on: squared errors of skewed columns have heavy tails, and
-# predictions cost little beside fits
+# predictions are cheap compared with fits
 _HELD_OUT_ROWS = 3000
 _HELD_OUT_FRACTION = 0.3
 _FEW_ROWS = 150  # tables of fewer rows are split twice
@@ -31,7 +31,7 @@ _HIDDEN_FRACTION = 0.3  # of the observed cells of a held-out row
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What one mixture says of the held-out rows.
+    """Predictions of the held-out rows by one mixture.
 
     `log_complete`, `log_observed` (n,): log density of all observed cells, and of those that are
     not hidden. `numbers` (m,): conditional means of the hidden numbers. `probabilities` (l,): of
@@ -45,10 +45,10 @@ class Predictions:
 
 
 class Answers(NamedTuple):
-    """What K densities say of m numbers and l categories, or of l rows.
+    """Predictions of m numbers and l categories, or of l rows, by K densities.
 
     `means` (m, K) of the numbers `truth` (m,), in standard units; `likelihoods` (l, K). Their
-    squared errors count `number_weights` (m,), their log losses `log_weights` (l,).
+    squared errors have weights `number_weights` (m,), their log losses `log_weights` (l,).
     """
 
     means: FloatArray
@@ -59,10 +59,10 @@ class Answers(NamedTuple):
 
 
 def mean_bounds(numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Least and largest conditional means (c,) that columns (n, c) make believable.
+    """Smallest and largest plausible conditional means (c,), from columns (n, c).
 
-    Where tails are heavy, or relations steep, means far from all rows are as large as models are
-    wrong there. A standard deviation beyond the rows is what is left to extrapolation.
+    With heavy tails or steep relations, means far from all rows may be very wrong. Extrapolation is
+    limited to one standard deviation beyond the rows.
     """
     seen = ~np.isnan(numbers)
     known = seen.any(axis=0)
@@ -111,7 +111,7 @@ class HeldOutCells:
         ]
 
     def predict(self, state: MixtureState) -> Predictions:
-        """What a mixture says of the rows, and of their hidden cells."""
+        """Predictions of the rows and of their hidden cells by a mixture."""
         table = self.table
         complete = expect(state, table.numbers, table.codes, _groups(state, table.numbers))[2]
         return replace(self.predict_cells(state), log_complete=logsumexp(complete))
@@ -119,7 +119,7 @@ class HeldOutCells:
     def predict_cells(
         self, state: MixtureState, bounds: tuple[FloatArray, FloatArray] | None = None
     ) -> Predictions:
-        """What a mixture says of the hidden cells; it is not asked for whole rows.
+        """Predictions of the hidden cells by a mixture, without log densities of whole rows.
 
         `bounds` (c,): least and largest means of numbers, in standard units.
         """
@@ -150,7 +150,7 @@ class HeldOutCells:
         criterion: Criterion,
         bounds: tuple[FloatArray, FloatArray],
     ) -> Predictions:
-        """What the criterion asks of a circuit, of the rows of the table `X` that was prepared.
+        """Predictions of a circuit for the criterion, for rows of the table `X` before preparation.
 
         `bounds` (c,): least and largest means of numbers, in standard units.
         """
@@ -179,8 +179,8 @@ class HeldOutCells:
     def losses(self, members: Sequence[Predictions], criterion: Criterion) -> FloatArray:
         """Loss of each row under an equal mixture of some mixtures, shape (n,).
 
-        Minus the log density, or squares and log losses of hidden cells in units of what the
-        columns have without any row.
+        Minus the log density, or squared errors and log losses of hidden cells relative to those
+        of the marginal distributions of the columns.
         """
         if criterion == "log_likelihood":
             densities = np.stack([member.log_complete for member in members])
@@ -199,7 +199,7 @@ class HeldOutCells:
         return total * n_rows / max(1, len(squares) + len(scales))
 
     def answers(self, members: Sequence[Predictions], criterion: Criterion) -> Answers:
-        """What each of some densities says of the same cells, or of whole rows."""
+        """Predictions of the same cells, or of whole rows, by several densities."""
         weights = self.table.weights
         if criterion == "log_likelihood":
             densities = np.stack([member.log_complete for member in members], axis=1)

@@ -29,10 +29,11 @@ _FIRST_CHANCE = 0.3
 
 @dataclass(frozen=True, eq=False)
 class KernelGaussians(FullGaussians):
-    """Gaussians with one covariance around rows that stay where they are.
+    """Gaussians with one covariance and fixed rows as means.
 
-    Squared distances and sums over components are matrix products: with one covariance, what a
-    pattern of missing cells makes of a row is linear in the component's row and its squares.
+    Squared distances and sums over components are matrix products: with one covariance, the
+    log density of a row with a pattern of missing cells is linear in the component's row and its
+    squares.
     """
 
     @classmethod
@@ -45,7 +46,7 @@ class KernelGaussians(FullGaussians):
 
     @property
     def n_gaussians(self) -> None:
-        """Patterns of missing cells are not asked for."""
+        """Patterns of missing cells are not needed."""
         return None
 
     def n_parameters(self) -> int:
@@ -164,7 +165,7 @@ class KernelCategories(Categories):
         return len(self.chances)
 
     def maximize(self, sums: Sums) -> KernelCategories:
-        """Chances that cells are any, drawn towards one half."""
+        """Probabilities that cells are drawn from the column, shrunk towards one half."""
         chances = np.empty(len(self.chances))
         columns = zip(sums, self.log_probabilities, self.marginals, self.chances, strict=True)
         for j, (counts, log_table, marginal, chance) in enumerate(columns):
@@ -193,7 +194,7 @@ def _log_mixed(
 
 
 def log_leave_out(table: MixtureTable, rows: slice, centres: IntArray) -> FloatArray:
-    """Log of what is left of each component (K, n) without the row that is to be explained.
+    """Log of the remaining weight of each component (K, n) without the row that is evaluated.
 
     Rows that occur several times keep their other copies.
     """

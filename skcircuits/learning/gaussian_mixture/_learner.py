@@ -58,11 +58,11 @@ class EMSettings:
 
     `covariance_type`: shape of the covariances; `n_factors` of "factor". `by_cells`: components
     are combinations of categories, each with some latent classes; `by_rows`: they are the rows.
-    `pseudo_count`: rows
-    that the prior of each component weighs as much as. `n_init`: number of starts of each
+    `pseudo_count`: weight
+    of the prior of each component, in rows. `n_init`: number of starts of each
     mixture, and `n_spare` more of all together; the best after ten iterations go on. `max_iter`,
     `tol`: most iterations, and least gain of the lower bound, in nats per row, that one must make.
-    `is_draw`: whether the parameters are one draw of several, which must not be drawn towards the
+    `is_draw`: whether the parameters are one draw of several, which must not be shrunk towards the
     prior by as much as they vary.
     """
 
@@ -80,14 +80,14 @@ class EMSettings:
 
 @dataclass(frozen=True, eq=False)
 class MixtureState:
-    """A mixture on its way, in standard units.
+    """State of a mixture during the fit, in standard units.
 
-    `log_likelihood`: of all rows under the parameters before the last iteration, in original
-    units. `lower_bound`: log posterior per row up to a constant under the same parameters; it
-    never falls once the prior is learned. `n_iter`: iterations since its start.
-    `at_optimum`: whether the last iteration gained less than the tolerance. `sums`: the expected
-    statistics that the last iteration maximised, of rows of `total_weight`. `centres` (K,): where
-    components are rows, their places in the table that was prepared; no row explains itself.
+    `log_likelihood`: of all rows under the parameters before the last iteration, in original units.
+    `lower_bound`: log posterior per row up to a constant under the same parameters; it never falls
+    once the prior is learned. `n_iter`: iterations since its start. `at_optimum`: whether the last
+    iteration gained less than the tolerance. `sums`: the expected statistics that the last
+    iteration maximised, of rows of `total_weight`. `centres` (K,): where components are rows, their
+    places in the original table; each row is left out of its own density.
     """
 
     weights: FloatArray
@@ -258,8 +258,9 @@ def learn_more(table: MixtureTable, state: MixtureState, pseudo_count: float) ->
     """Learn from further rows, in one iteration over them.
 
     On-line expectation maximisation (Cappé and Moulines, 2009, "On-line expectation-maximization
-    algorithm for latent data models"): expected statistics are averaged over all rows seen. A row
-    counts in proportion to the rows before it, since those were read by poorer parameters.
+    algorithm for latent data models"): expected statistics are averaged over all rows seen. The
+    weight of a row grows with the number of rows before it, since those were seen with worse
+    parameters.
     """
     state = replace(state, centres=None)  # further rows are other ones
     log_likelihood, sums = _expect(table, state)

@@ -51,7 +51,7 @@ class Cells:
 
     @classmethod
     def span(cls, table: MixtureTable, n_classes: int) -> Cells:
-        """Cross the columns that say most of others, as many as the work allows."""
+        """Cross the most informative columns, as many as the work allows."""
         gains = _pair_gains(table)
         associated = gains.max(axis=2) > 0.0
         together = gains[associated].sum(axis=0)
@@ -79,7 +79,7 @@ class Cells:
         return [j for j in range(len(self.associated)) if j not in self.columns]
 
     def marginal_entries(self) -> list[IntArray]:
-        """Entry of each cell in the one-way marginals, and in the two-way ones that matter."""
+        """Entry of each cell in the one-way marginals, and in the relevant two-way ones."""
         latent = len(self.columns)
         result = list(self.levels.T)
         for a, b in combinations(range(latent + 1), 2):
@@ -129,9 +129,9 @@ def _pair_gains(table: MixtureTable) -> FloatArray:
 
 
 def _number_information(table: MixtureTable) -> FloatArray:
-    """Nats that each categorical column says of the numbers in all rows, shape (q,).
+    """Information in nats of each categorical column about the numbers of all rows, shape (q,).
 
-    By the fraction of the variance between categories, less what chance alone gives.
+    From the fraction of the variance between categories, minus its expectation by chance.
     """
     seen = ~np.isnan(table.numbers)
     numbers = np.nan_to_num(table.numbers)
@@ -179,7 +179,7 @@ class LocationCategories(Categories):
         return sum((len(self.marginals[j]) - 1) * (1 + free) for j in self.cells.outside)
 
     def weights(self, counts: FloatArray, pseudo_count: float) -> FloatArray:
-        """Probabilities of the cells, drawn towards independence."""
+        """Probabilities of the cells, shrunk towards independence."""
         smoothed = counts + self.cells.prior_rows * self.independent
         table = fit_marginals(smoothed, self.cells.marginal_entries(), self.independent, _N_SWEEPS)
         return table / table.sum()
@@ -197,7 +197,7 @@ class LocationCategories(Categories):
         return replace(self, log_probabilities=tuple(tables))
 
     def log_prior(self, weights: FloatArray, pseudo_count: float) -> float:
-        """Log prior up to a constant: what the rows of the prior add."""
+        """Log prior up to a constant, as the contribution of pseudo-rows."""
         total = float(self.independent @ np.log(weights))
         for j in self.cells.outside:
             total += float(self.independent @ self.log_probabilities[j] @ self.marginals[j])
@@ -266,7 +266,7 @@ class LocationGaussians(FullGaussians):
         return replace(self, stack=updated.stack, effects=self._new_effects(sums))
 
     def log_prior(self) -> float:
-        """Log prior up to a constant: what the rows of the prior add."""
+        """Log prior up to a constant, as the contribution of pseudo-rows."""
         precision = self.stack.precisions[0]
         pulls = np.einsum("pi,ij,pj,p->", self.effects, precision, self.effects, self.effect_rows)
         return super().log_prior() - 0.5 * float(pulls)
@@ -314,10 +314,10 @@ def dependence_gains(counts: FloatArray) -> FloatArray:
 def fit_marginals(
     counts: FloatArray, marginals: Sequence[IntArray], start: FloatArray, n_sweeps: int
 ) -> FloatArray:
-    """Give a table (n_cells,) the marginals of some counts, one after the other, again and again.
+    """Fit a table (n_cells,) to the marginals of some counts by iterative proportional fitting.
 
-    Each of `marginals` (n_cells,) names the entry of a marginal that a cell adds to. The table
-    keeps the interactions of `start` that no marginal sees, so that a product of one-way tables
+    Each of `marginals` (n_cells,) is the entry of a marginal to which a cell contributes. The table
+    keeps the interactions of `start` that no marginal contains, so that a product of one-way tables
     ends as the maximum likelihood estimate of the log-linear model with these marginals; no step
     lowers the likelihood (Bishop, Fienberg and Holland, 1975, "Discrete Multivariate Analysis").
     """

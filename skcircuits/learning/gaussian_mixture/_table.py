@@ -38,10 +38,10 @@ class MixtureTable:
 
     `numbers` (n, c): numeric columns less `location`, divided by `scale` (c,), NaN where missing.
     `codes` (n, q): categorical columns, -1 where missing. `weights` (n,): positive.
-    `jitter` (c,): variance, in standard units, of a cell within the interval it stands for.
+    `jitter` (c,): variance, in standard units, of a cell within its recording interval.
     `cardinalities` (n_columns,): number of categories per original column, 0 for numbers.
-    `blocks`: consecutive rows that an iteration takes at once. `source` (n,): where each row
-    stands in the table that was prepared.
+    `blocks`: consecutive rows that an iteration takes at once. `source` (n,): index of each
+    row in the original table.
     """
 
     numbers: FloatArray
@@ -169,7 +169,7 @@ class MixtureTable:
 
     @property
     def log_scale(self) -> float:
-        """What the change of units takes from the log-likelihood of all rows."""
+        """Change of the log-likelihood of all rows by the change of units."""
         observed = self.weights @ ~np.isnan(self.numbers)
         return float(observed @ np.log(self.scale))
 
@@ -191,7 +191,7 @@ def _cut_blocks(missing: BoolArray) -> list[slice]:
 def _resolution(column: FloatArray) -> float:
     """Distance of neighbouring values in a column that repeats values, else 0.
 
-    Such a column was measured to that accuracy: its cells stand for intervals, so that a
+    Such a column was measured to that accuracy: its cells are treated as intervals, so that a
     component cannot shrink onto a single value.
     """
     cells = column[~np.isnan(column)]
@@ -249,7 +249,7 @@ def _fit_column(column: FloatArray, weights: FloatArray) -> tuple[float, float]:
     centers, curvatures = (a.ravel() for a in np.meshgrid(centers, _CURVATURES))
     steps = curvatures[:, None] * (cells - centers[:, None])
     slopes = np.sqrt(1.0 + np.square(steps))
-    # arcsinh by way of the slopes: logarithms and roots take a fraction of its time
+    # arcsinh from the slopes: logarithms and roots take a fraction of its time
     normal = np.copysign(np.log(np.abs(steps) + slopes), steps) / curvatures[:, None]
     spread = normal - (normal @ own / own.sum())[:, None]
     gains = -0.5 * own.sum() * np.log(np.square(spread) @ own / own.sum())

@@ -156,7 +156,7 @@ class BeliefPropagation:
         return totals
 
     def _rounded(self, transitions: FloatArray) -> FloatArray:
-        # A message of zero would be divided by on the way down
+        # The downward pass would divide by a message of zero
         return np.maximum(transitions, _MIN_TRANSITION).astype(self.dtype)
 
     def _upward(
@@ -192,7 +192,7 @@ class BeliefPropagation:
         n_rows = root.shape[1]
         fraction = self._work[:, :n_rows]
         totals.prior[...] += root.sum(axis=1)
-        # The posterior of a variable takes the place of what its parent saw of it.
+        # The posterior of a variable replaces its message to the parent.
         posteriors = self._seen
         posteriors[self._order[0], :, :n_rows] = root
         for vertex in self._order:

@@ -27,8 +27,8 @@ from skcircuits.protocols import FloatArray, IntArray
 class Cells:
     """Numbering of the cells of all columns side by side.
 
-    Every column has one cell more than `sizes` (d,) says: the last one stands for a missing
-    value and has probability 1 under every state, so that one matrix product serves incomplete
+    Every column has one cell more than `sizes` (d,): the last one represents a missing value
+    and has probability 1 under every state, so that one matrix product serves incomplete
     rows.
     """
 
@@ -130,7 +130,7 @@ class Emissions:
 
     @cached_property
     def followers(self) -> frozenset[int]:
-        """Joint columns that another column stands for."""
+        """Joint columns that are represented by another column."""
         return frozenset(
             column
             for first, group in self.joint.items()
@@ -155,7 +155,7 @@ class Emissions:
         return codes
 
     def evidence(self, codes: FloatArray) -> Evidence:
-        """What the two methods below ask of rows (n, d)."""
+        """Quantities of rows (n, d) that the two methods below use."""
         joint = {first: group.expect(codes) for first, group in self.joint.items()}
         return Evidence(self.cells.indicators(codes, self.dtype), joint)
 

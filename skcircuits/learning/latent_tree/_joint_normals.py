@@ -57,7 +57,7 @@ class JointNormals:
         widths = np.array([column.resolution for column in described]) / scale
         is_grid = np.array([column.is_grid for column in described])
         steps = np.where(is_grid, widths * scale, 1.0)
-        # A number stands for an interval as wide as the resolution, uniform inside
+        # A number represents an interval as wide as the resolution, uniform inside
         gaussians = FullGaussians.standard(widths**2 / 12.0, _MEAN_ROWS)
         gaussians = gaussians.repeat(n_states, "shrunk", _MEAN_ROWS)
         return cls(columns, location, scale, steps, is_grid, gaussians)
@@ -78,7 +78,7 @@ class JointNormals:
         return replace(self, gaussians=replace(self.gaussians, stack=wider))
 
     def expect(self, codes: FloatArray) -> FullExpectation:
-        """Log densities of rows (n, d) in standard units, and what their statistics need."""
+        """Log densities of rows (n, d) in standard units, with intermediate results for sums."""
         numbers = codes[:, self.columns]
         missing = np.isnan(numbers)
         return self.gaussians.expect(numbers, group_patterns(missing) if missing.any() else [])
@@ -90,7 +90,7 @@ class JointNormals:
         return tuple(np.zeros(shape) for shape in shapes)
 
     def adapt(self, sums: Sums) -> JointNormals:
-        """Choose by how many rows each covariance is drawn towards that within all states."""
+        """Choose with how many rows each covariance is shrunk towards that within all states."""
         return replace(self, gaussians=self.gaussians.adapt(sums, 1.0))
 
     def maximize(self, sums: Sums) -> JointNormals:

@@ -30,9 +30,9 @@ from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import maximum_spanning_tree, mutual_information, pair_statistics
 from skcircuits.trees.tree._trees import root_at_center
 
-# Small tables are cut into blocks too: few steps per pass would learn slowly.
+# Small tables are divided into blocks, too: with few steps per pass, learning would be slow.
 _MIN_BLOCKS, _MIN_BLOCK_ROWS = 8, 64
-# How much counts are smoothed changes slowly: it is asked again after so many passes.
+# The smoothing of counts changes slowly: it is chosen again after so many passes.
 _SMOOTHING_EPOCHS = 4
 Points = NDArray[np.floating[Any]]  # float32 is enough for clusters
 
@@ -173,7 +173,7 @@ def learn_latent_tree(
             added = propagation.totals(tree, codes[block], weight[block])
             fraction = weight[block].sum()
             if fraction > 0:
-                # Statistics of a block stand for those of all rows
+                # Statistics of a block estimate those of all rows
                 totals.blend(added, 1.0 - step, step * weight.sum() / fraction)
                 tree = _maximize(tree, totals, pseudo_count)
         if epoch % _SMOOTHING_EPOCHS == 1:
@@ -256,7 +256,7 @@ def start_latent_tree(
     vertices, vertex = _vertices(len(information), rows.joint_columns)
     information = _of_groups(information, vertex, len(vertices))
     edges = root_at_center(maximum_spanning_tree(information))
-    parents = vertices[vertex]  # of a joint column: the one that stands for it
+    parents = vertices[vertex]  # of a joint column: the column that represents it
     parents[vertices] = np.where(edges < 0, -1, vertices[edges])
     some = np.sort(rng.permutation(len(rows.X))[:_MAX_ROWS])
     features, owner = _features(rows, some)
@@ -319,7 +319,7 @@ def cluster_latent_states(
     n_states: int,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Cluster the rows once per column, by the columns that know most about it.
+    """Cluster the rows once per column, by the columns with most information about it.
 
     `features` (n, n_features), `owner` (n_features,), `information` (n_variables, n_variables) ->
     (n, n_variables).

@@ -43,7 +43,7 @@ def rebuild(
     leaf_of: Callable[[InputUnit], Unit],
     weights_of: Callable[[Sum], FloatArray] = lambda unit: unit.weights,
 ) -> Unit:
-    """Rebuild a circuit unit by unit; what was shared stays shared."""
+    """Rebuild a circuit unit by unit; shared units remain shared."""
     built: dict[int, Unit] = {}
     for unit in topological_order(root):
         children = [built[id(child)] for child in unit.children]
@@ -271,7 +271,7 @@ class _Totals:
         return replace(self.plan, inputs=inputs, weights=SumWeights(log_weights)), leaves
 
     def _log_fractions(self, layer: SumLayer, pseudo_count: float) -> FloatArray:
-        """Log weights of a layer; a sum that nothing reached keeps its own, normalised."""
+        """Log weights of a layer; a sum without flow keeps its weights, normalised."""
         old = self.plan.weights.linear[layer.edges]
         # Edges of weight zero are structure, which no prior brings to life
         positive = old > 0

@@ -198,7 +198,7 @@ class _DiscreteStatistics(InputStatistics):
 
 
 def _with_masses(unit: InputUnit, masses: FloatArray) -> InputUnit:
-    """Rebuild a discrete unit; an indicator has nothing to learn."""
+    """Rebuild a discrete unit; indicators have no parameters."""
     if isinstance(unit, Bernoulli):
         return Bernoulli(unit.variable, float(masses[1]))
     if isinstance(unit, Categorical):

@@ -157,7 +157,7 @@ class Conditioning:
 
     def product(self, node: ProductNode, *, is_top: bool = True) -> ProductNode | None:
         """Copy a product; None where the state is impossible below it."""
-        # What does not see the variable is the same in every state of it
+        # Units without the variable are the same in every state of it
         if not self.shape.contains(node.variable, self.variable):
             return node
         if node.variable == self.variable:
@@ -173,7 +173,7 @@ class Conditioning:
         return self._products[node]
 
     def _sum(self, node: SumNode, *, copy_all: bool) -> SumNode | None:
-        """Copy a sum and move its rows; keep it where nothing has to change."""
+        """Copy a sum and move its rows; keep it if nothing changes."""
         if not copy_all and not self.shape.contains(node.variable, self.variable):
             return node
         if node not in self._sums:
@@ -230,7 +230,7 @@ class UnitBuilder:
         self, node: SumNode, weights_of: Callable[[SumNode], FloatArray], built: dict[Node, Unit]
     ) -> Unit:
         products, _ = node.at(self._version)
-        # A choice of one has weight one: the product stands for itself
+        # A sum with one child has weight one, and is replaced by the product
         if len(products) == 1:
             return built[products[0]]
         weights = weights_of(node)

@@ -92,7 +92,7 @@ class SharedMixture:
         learner = step.learner
         builder = UnitBuilder(learner.shape, learner.root, step.n_splits)
         position = {node: i for i, node in enumerate(structure.sums)}
-        # What no training row reaches has the single circuit's weights in all components.
+        # Sums that no training row reaches have the single circuit's weights in all components.
         reached = nodes_above(learner.root, step.n_splits, position)
         single = builder.build(step.weights_of)
         shared = {node: unit for node, unit in single.items() if node not in reached}
@@ -135,7 +135,7 @@ def learn_shared_mixture(
 
 
 def _shrunken(structure: SharedStructure, counts: FloatArray, shrinkage: float) -> FloatArray:
-    """Weights from counts, drawn towards those of the single circuit."""
+    """Weights from counts, shrunk towards those of the single circuit."""
     counts = counts + shrinkage * structure.single[:, None]
     totals = np.add.reduceat(counts, structure.starts, axis=0)
     return counts / totals[structure.sum_of_edge]

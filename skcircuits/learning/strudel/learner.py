@@ -136,7 +136,7 @@ class StrudelLearner:
         compiled = compile_tree(self.shape, self.codes)
         self.root = compiled[-1]
         self.n_splits = 0
-        # Per sum what it adds to both log likelihoods and to the number of parameters.
+        # Contribution of each sum to both log likelihoods and to the number of parameters.
         self._scores: dict[SumNode, FloatArray] = {}
         self._totals = np.zeros(3)
         # Edges have no order: of equal flows the one that came first is split first
@@ -222,7 +222,7 @@ class StrudelLearner:
         )
         pairs = (weighted.T @ indicators).astype(np.float64)
         starts = np.cumsum(sizes) - sizes
-        # A variable with one state in all rows of the edge tells nothing
+        # A variable with one state in all rows of the edge has no information
         undecided = np.maximum.reduceat(np.diag(pairs), starts) < 0.999999 * weights.sum()
         if not undecided.any():
             return None
@@ -253,7 +253,7 @@ class StrudelLearner:
         self._offer(replacements + new_edges)
 
     def _rescore(self, node: SumNode) -> None:
-        """Update the weights of a sum and what it adds to size and log likelihoods."""
+        """Update the weights of a sum and its contributions to size and log likelihoods."""
         counts = np.array([self._counts(edge) for edge in node.edges])
         log_likelihood = counts.T @ np.log(self.fractions(counts[:, 0]))
         # Nothing may lead to a sum any more that has lost all its rows to copies.

@@ -60,8 +60,8 @@ class SplitSettings:
 class Region:
     """A node of the structure.
 
-    `rows` (m,): rows of the table; `variables`: columns; `kind`: what became of it; an open region
-    is factorised until it is cut; `parts`: its parts, where cut.
+    `rows` (m,): rows of the table; `variables`: columns; `kind`: how it was decomposed; an open
+    region is factorised until it is cut; `parts`: its parts, where cut.
     """
 
     rows: IntArray
@@ -110,10 +110,10 @@ def structure_to_unit(table: MixedTable, root: Region, settings: LeafSettings) -
 
 
 def _priors(table: MixedTable, regions: list[Region], smoothing: float) -> dict[int, Priors]:
-    """What the pseudo-rows of each region are like: mostly the rows that it was cut from.
+    """Distribution of the pseudo-rows of each region: mostly that of the region it was cut from.
 
-    What no row of a region has gets the more probability the closer its like are found. A part
-    stays as in the whole column: along a deep path nearly nothing would be left of it.
+    Values that no row of a region has are more probable if they occur in regions nearby. A fraction
+    has the distribution of the whole column, which would otherwise vanish along deep paths.
     """
     root = regions[0]
     priors: dict[int, Priors] = {id(root): {v: table.columns[v].fractions for v in root.variables}}
@@ -312,7 +312,7 @@ def _criterion_gain(view: _View, second: BoolArray) -> float:
         total = weights.sum()
         mean = weights @ numbers / total
         covariance = (numbers - mean).T @ ((numbers - mean) * weights[:, None]) / total
-        # Half a percent of a standard deviation: nothing gains by collapsing
+        # Half a percent of a standard deviation: collapsing to a point does not pay off
         value = -0.5 * total * np.linalg.slogdet(covariance + 5e-3 * np.eye(k))[1]
         for block in indicators:
             counts = weights @ block

@@ -29,7 +29,7 @@ from skcircuits.learning.univariate._polynomials import (
 from skcircuits.protocols import FloatArray, IntArray
 
 LeafFamily = Literal["polynomial", "histogram", "gaussian", "multivariate"]
-# Candidates for the weight of the pseudo-rows of categories, by the weight asked for.
+# Candidates for the weight of the pseudo-rows of categories, relative to the given weight.
 PSEUDO_ROWS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 # Per variable of a region: fractions that its pseudo-rows have
 Priors = Mapping[int, FloatArray]
@@ -67,7 +67,7 @@ class MixedTable:
             place = cells.astype(np.intp)
         else:
             place = np.searchsorted(column.atoms, cells)
-            # What is no atom counts as the rest, the last place
+            # Values that are not atoms have the last index
             place[~np.isin(cells, column.atoms)] = len(column.atoms)
         counts = np.bincount(place, weights, minlength=len(pseudo_counts)) + pseudo_counts
         return counts / counts.sum()
@@ -266,9 +266,9 @@ def _tails(
 ) -> tuple[FloatArray, float]:
     """Masses and scale of the tails of a region.
 
-    What the density itself puts beyond the numbers is taken off; the square of the fraction,
-    the chance that two in a row fall outside, remains. Tails are as wide as the numbers of
-    the region scatter.
+    The mass of the density itself beyond the numbers is removed; the square of the fraction,
+    the probability that two in a row fall outside, remains. The width of the tails is the spread
+    of the numbers of the region.
     """
     total = weights.sum()
     spread = 0.0

@@ -33,7 +33,7 @@ MAX_CELLS = 128
 # Candidates: the part of a count that stays in its cell, and how far in ranks the rest spreads.
 KEPT = (0.0, 0.3, 0.6, 0.9)
 REACHES = (0.01, 0.03, 0.1, 0.3)
-# Rows on either side that tell whether categories jump: few, as trends are flat among them.
+# Rows on either side that show whether categories jump: few, as trends are flat among them.
 BREAK_FRACTION, BREAK_ROWS = 0.05, (8, 50)
 
 
@@ -95,7 +95,7 @@ class ColumnCells:
         total: float,
         density: Density | None,
     ) -> ColumnCells:
-        """Cells of a column from its numbers beside point masses and their smooth density."""
+        """Cells of a column from its numbers without point masses and their smooth density."""
         # Where point masses hold nearly all rows, little is left for either tail.
         rest = (weights.sum() + 1.0 / (len(column.atoms) + 1)) / (total + 1.0)
         tail = float(rest * tail_fraction(np.array([weights.sum()]))[0])
@@ -112,7 +112,7 @@ class ColumnCells:
 
     def broken(self, breaks: FloatArray) -> ColumnCells:
         """Cut the intervals at increasing numbers, beyond which no count spreads."""
-        # Those beside the ends of intervals differ from them by rounding
+        # Those next to the ends of intervals differ from them by rounding
         apart = np.abs(breaks[:, None] - self.edges).min(axis=1) > 1e-3 * self.column.resolution
         inner = (breaks > self.edges[0]) & (breaks < self.edges[-1])
         edges = np.union1d(self.edges, breaks[apart & inner])
@@ -154,7 +154,7 @@ class ColumnCells:
         totals = np.maximum(counts.sum(axis=1, keepdims=True) - 1.0, 0.0) + pseudo_count
         spread = counts @ self._spreads  # (n_spreads, n_states, n_cells)
         spread_own = own * np.diagonal(self._spreads, axis1=1, axis2=2)[:, None]
-        # all operators at once: states and cells are few, calls are what takes the time
+        # all operators at once: states and cells are few, and calls take most of the time
         kept = np.array(KEPT)[:, None]
         priors = self._priors(columns, (columns @ self._spreads)[:, None], kept)
         others = (

@@ -28,7 +28,7 @@ from skcircuits.protocols import FloatArray, IntArray
 CANDIDATE_BINS = (1, 2, 3, 4, 6, 8, 12, 16)
 # A basis function needs this many rows.
 ROWS_PER_FUNCTION = 3
-# A sample is summed up by at most this many cells, none narrower than this fraction of the
+# A sample is summarised by at most this many cells, none narrower than this fraction of the
 # range between its first and last decile.
 MAX_CELLS = 64
 FINEST_CELL = 1e-3
@@ -109,7 +109,7 @@ class Samples:
     def basis_masses(self, knots: FloatArray, degree: int) -> FloatArray:
         """Probability of each cell under each basis function, shape (L, G, n_functions)."""
         n_cells = self.counts.shape[1]
-        # Small samples come in many shapes: what a call costs counts, not its arithmetic
+        # Small samples have many shapes: the cost of calls matters, not that of arithmetic
         ends = basis_cdf(np.hstack([self.lower, self.upper]), knots, degree)
         return np.asarray(ends[:, n_cells:] - ends[:, :n_cells])
 
@@ -155,7 +155,7 @@ def _choose(
     choice = np.zeros(len(samples), dtype=np.intp)
     for number, (n_bins, degree) in enumerate(candidates):
         n_functions = n_bins + degree
-        # The first candidate stands for samples too small for any
+        # The first candidate is for samples too small for any
         eligible = (totals >= ROWS_PER_FUNCTION * n_functions) | (number == 0)
         # Not even a perfect fit would make up for so many functions
         eligible &= (n_functions - 1) * log_totals - 2.0 * most < best
@@ -312,8 +312,8 @@ def fit_densities(samples: Samples, settings: PolynomialSettings) -> list[Densit
     """Fit a density to each sample: piecewise polynomials, or a B-spline where it predicts better.
 
     Polynomials on the range of a sample have the score log likelihood - (number of basis functions
-    - 1) log(n) / 2, where a number that alone sets an end of the range counts as what it would be
-    without itself: in the tail, just outside. B-splines have log likelihood - 2 log(n) / 2.
+    - 1) log(n) / 2, where a number that alone determines an end of the range is evaluated as if it
+    had been left out: in the tail, just outside. B-splines have log likelihood - 2 log(n) / 2.
     """
     fitted = fit_polynomials(samples, settings)
     nothing = np.zeros(2)

@@ -44,7 +44,7 @@ def enumerate_evidence(mixture: AllTreesMixture, evidence: FloatArray) -> FloatA
     `evidence` (n_rows, n_states) -> (n_rows,).
     """
     log_evidence = np.full(len(evidence), -np.inf)
-    # A variable whose states are all ruled out leaves nothing to enumerate.
+    # If all states of a variable are ruled out, there is nothing to enumerate.
     possible = n_completions(evidence, mixture) > 0
     parts = [_log_sums(block) for block in _completions(mixture, evidence[possible])]
     log_evidence[possible] = np.concatenate([np.empty(0), *parts])
@@ -148,7 +148,7 @@ def most_probable_completions(
     n_trees: int,
     rng: np.random.Generator,
 ) -> tuple[IntArray, BoolArray]:
-    """Complete rows (n_rows, n_variables), and tell which were searched and not enumerated.
+    """Most probable completions (n_rows, n_variables), and which were found by local search.
 
     `evidence` (n_rows, n_states) with a possible state per variable. Up to `MAX_COMPLETIONS`
     completions are enumerated, which is exact. Beyond, the problem is NP-hard: `n_starts` rows
@@ -211,7 +211,7 @@ def conditional_marginals(
     for rows in memory_bound_chunks(len(codes), bytes_per_row):
         start = _first_rows(mixture, codes[rows], rng)
         missing = np.repeat(codes[rows] < 0, _N_CHAINS, axis=0)
-        # At least so many rows are averaged as were asked for, after the burn-in.
+        # At least as many rows are averaged as requested, after the burn-in.
         n_sweeps = -(-n_samples // _N_CHAINS)
         n_discarded = int(np.ceil(_BURN_IN * n_sweeps))
         sweeps = sampler(mixture, start, missing, rng)
@@ -302,7 +302,7 @@ def single_site_gibbs(
         for variable in np.flatnonzero(missing.any(axis=0)):
             rows = np.flatnonzero(missing[:, variable])
             n_states = cardinalities[variable]
-            # Every state of the variable, beside all other cells of the row.
+            # Every state of the variable, with all other cells of the row.
             candidates = np.repeat(codes[rows], n_states, axis=0)
             candidates[:, variable] = np.tile(np.arange(n_states), len(rows))
             log_prob = mixture.log_prob(candidates).reshape(len(rows), n_states)

@@ -39,7 +39,7 @@ _VARIABLES_PER_TREE = 6
 _MAX_TREES_PER_COMPLETION = 16
 # Of the draws; below, the marginals of trees are closer than frequencies in completions.
 _LEAST_EFFECTIVE = 0.1
-# The second round tells missing cells about each other; further rounds change little.
+# The second round propagates between missing cells; further rounds change little.
 _N_ROUNDS = 2
 _CELLS_AT_ONCE = 2**17
 
@@ -49,14 +49,14 @@ def estimate_evidence(
 ) -> FloatArray:
     """Log of an unbiased estimate of the probability of the observed cells.
 
-    Which estimate a row gets depends on its evidence alone, not on what is drawn, so that none of
-    them is biased by the choice.
+    The method for a row depends on its evidence alone, not on draws, so that the choice does not
+    bias any estimate.
 
     `evidence` (n_rows, n_states) -> (n_rows,).
     """
     layout = mixture.layout
     log_evidence = np.full(len(evidence), -np.inf)
-    # A variable whose states are all ruled out leaves nothing to draw.
+    # If all states of a variable are ruled out, there is nothing to draw.
     possible = np.flatnonzero((layout.sum_states(evidence) > 0).all(axis=1))
     n_restricted = (np.minimum.reduceat(evidence, layout.offsets, axis=1) < 1).sum(axis=1)
     beliefs = cell_beliefs(mixture, evidence[possible])
@@ -91,7 +91,7 @@ def estimate_conditionals(
     found = marginals_from_completions(
         mixture, evidence[suffice], beliefs.of_rows(suffice), n_samples, seed
     )
-    # What was expected of a row may prove wrong: few of its completions bear all the weight.
+    # The expectation for a row may prove wrong: few of its completions have all the weight.
     enough = found.effective_sample_size >= _LEAST_EFFECTIVE * n_samples
     by_tree = ~suffice
     by_tree[np.flatnonzero(suffice)[~enough]] = True
@@ -324,7 +324,7 @@ def _draw(
     cumulative = np.cumsum(states, axis=2)
     before = np.concatenate([np.zeros((len(states), n_rows, 1)), cumulative], axis=2)
     cumulative -= before[:, :, layout.offsets][:, :, layout.owner]
-    # The last possible state takes what rounding leaves.
+    # The last possible state has the remaining rounding errors.
     possible = np.where(states > 0, layout.own_state, -1)
     is_last = possible == np.maximum.reduceat(possible, layout.offsets, axis=2)[..., layout.owner]
     np.copyto(cumulative, 2.0, where=is_last)

@@ -154,7 +154,7 @@ class _EvidenceTrees:
         return answers.reshape(*self.shape, -1)
 
     def conditionals(self, rng: np.random.Generator) -> FloatArray:
-        """What a row drawn from each tree is drawn from, (n_rows, n_trees, n_states)."""
+        """Distributions from which rows are drawn given each tree, (n_rows, n_trees, n_states)."""
         answers = np.empty((len(self.rows), self.layout.n_states))
         for mine, inference in self.inferences:
             answers[mine] = inference.conditionals(inference.sample(rng))[:, 0]
@@ -256,7 +256,7 @@ class TreeProposal:
         self._log_mean_ratios: FloatArray = np.log(mean_ratios)
 
     def log_evidence(self, parents: IntArray, rows: IntArray) -> FloatArray:
-        """What the law takes for the probability of the evidence in given trees.
+        """Approximation of the probability of the evidence in given trees by the law.
 
         `parents` (n_trees, n_variables), `rows` (n_trees,) -> (n_trees,).
         """

@@ -57,9 +57,9 @@ class Schedule(NamedTuple):
 
 @dataclass(frozen=True)
 class Epoch:
-    """What learning has reached after a pass over the rows.
+    """State of learning after a pass over the rows.
 
-    `parameterization`: what the vectors mean; `log_weights` (n_components,): log mixture weights;
+    `parameterization`: meaning of the vectors; `log_weights` (n_components,): log mixture weights;
     `vectors` (n_components, size): parameters of the components; `loss`: mean negative
     log-likelihood of the rows as the pass met them; `converged`: whether this was the last planned
     epoch.
@@ -81,7 +81,7 @@ class Epoch:
 class Training:
     """Parameters and the state of their optimiser, to be continued at any time.
 
-    `parameterization`: what the vectors mean; `log_weights` (n_components,): log mixture weights;
+    `parameterization`: meaning of the vectors; `log_weights` (n_components,): log mixture weights;
     `vectors` (n_components, size): parameters of the components; `rules`: the optimiser of each
     component; `masses`, `earlier_masses` (n_components,): weight of the rows of each component,
     by their responsibilities: of the rows that are learned from now, and of those before them
@@ -99,7 +99,7 @@ class Training:
         self.earlier_masses: FloatArray = np.zeros(len(self.vectors))
 
     def copy(self) -> Training:
-        """Copy what learning changes in place."""
+        """Copy the arrays that learning changes in place."""
         other = copy.copy(self)
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):

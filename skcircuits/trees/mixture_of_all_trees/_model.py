@@ -65,7 +65,7 @@ class MixtureOfAllTrees:
         return log_prob[inverse]
 
     def log_normaliser(self, codes: IntArray) -> FloatArray:
-        """Log of Π_u P_u(x_u) / Z: what turns a sum over trees into a probability."""
+        """Log of Π_u P_u(x_u) / Z, the factor between a sum over trees and a probability."""
         flat = self.layout.flat(codes)
         log_sum, _ = self.tree_distribution
         return np.log(self.nodes)[flat].sum(axis=1) - log_sum

@@ -257,7 +257,7 @@ class Parameterization:
         gradient = np.empty(self.size)
         parts = self._parts(gradient)
         total = sample_weight.sum()
-        # What the edge does in the rows, less what it does without any.
+        # Statistics of the edge in the rows, minus those without any rows.
         edge_sums = layout.sum_states(layout.sum_states(counts).T)
         parts.log_weights[:] = layout.pair_values(edge_sums - total * model.tree_distribution[1])
         # A state's own factor P_u(x_u)^(1 - degree), then its fraction as a marginal of the tables.

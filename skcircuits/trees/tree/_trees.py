@@ -20,7 +20,7 @@ from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
-# Tables worked on at once: what is computed of them stays small beside the model.
+# Tables that are processed at once, so that intermediate results are small.
 _MAX_PAIRS = 2**16
 #: Makes an input unit from a variable and the probabilities of its states.
 InputMaker = Callable[[int, FloatArray], Unit]
@@ -208,7 +208,7 @@ class StateLayout:
     def one_hot(self, codes: IntArray) -> FloatArray:
         """Turn codes (n_rows, n_variables) into indicators (n_rows, n_states).
 
-        A negative code stands for a missing cell and gives zeros.
+        A negative code is a missing cell and gives zeros.
         """
         indicators = np.zeros((len(codes), self.n_states))
         positions = self.flat(codes) + self.n_states * np.arange(len(codes))[:, None]
@@ -356,7 +356,7 @@ class TreeInference:
         beliefs[trees, roots] = _normalized(self._below[trees, roots])
         for trees, children in self._levels():
             parents, ratios, below = self._edge(trees, children)
-            # What the parent believes without this child's own message.
+            # Belief of the parent without this child's own message.
             above = _quotient(beliefs[trees, parents], below @ ratios.transpose(0, 2, 1))
             beliefs[trees, children] = below * (above @ ratios)
         return self._by_flat_state(beliefs)
