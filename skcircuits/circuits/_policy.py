@@ -32,7 +32,7 @@ MAX_TRACE_VALUES = 2**22
 BATCH_DRAWS = 4096
 # Draws of whole rows are worth up to so many places of rows and blocks for each that is needed.
 PLACES_PER_DRAW = 2
-# Values per unit below which numpy's calls cost more than what they compute: one row of
+# Values per unit below which numpy's calls cost more than their computations: one row of
 # evaluate.py (a), "one row".
 MANY_VALUES = 64
 # Edges of a block of sums over shared children that are worth a matrix product.
@@ -61,7 +61,7 @@ BOX_CASES = 256
 
 
 class TableBudget(NamedTuple):
-    """What tables of the units over a few discrete variables may cost.
+    """Limits of the tables of units over a few discrete variables.
 
     ``max_codes``: joint states of a table, unknown counted as a state: the first number that keeps
     the other bounds is taken; ``max_entries``: entries of all tables together; ``max_rows``: rows

@@ -50,7 +50,7 @@ MASS_TOLERANCE = 1e-12
 
 
 class PairRules(Protocol[Result]):
-    """What an operation does at input units, products and sums."""
+    """Rules of an operation at input units, products and sums."""
 
     def inputs(self, left: InputUnit, right: InputUnit) -> Result:
         """Combine two input units over the same variables."""
@@ -61,9 +61,9 @@ class PairRules(Protocol[Result]):
     def mixture(
         self, left_weights: FloatArray, right_weights: FloatArray, terms: list[Result]
     ) -> Result:
-        """Combine the results of pairs of terms; a side that is no sum has weights one.
+        """Combine the results of pairs of terms; a side that is not a sum has weights one.
 
-        Pairs without a common row are left out: what they would give must not matter.
+        Pairs without a common row are omitted: their results must not matter.
         """
 
 
@@ -81,10 +81,10 @@ class _Step(NamedTuple, Generic[Result]):
 
 
 class _Opened(NamedTuple):
-    """A side taken apart as far as it goes without its counterpart.
+    """A side that is decomposed as far as possible without its counterpart.
 
     ``units`` are its factors (the children of a single product), ``partition`` a number that
-    stands for their scopes. ``terms`` are the children of positive weight of a single sum,
+    identifies their scopes. ``terms`` are the children of positive weight of a single sum,
     otherwise the units as one term, with their weights and possible states (see ``Supports``).
     """
 
@@ -313,7 +313,7 @@ def cyclic_shift(
         raise ValueError(must("the variable to shift", condition, variable=variable))
     if isinstance(shift, bool) or not isinstance(shift, int | np.integer):
         raise ValueError(must("shift", "be an integer", shift=shift))
-    # The cycle may be longer than what any unit lists
+    # The cycle may be longer than the states of any unit
     known = p.cardinalities[variable]
     n_states = known if n_states is None else n_states
     require_count(1, n_states=n_states)
@@ -324,7 +324,7 @@ def cyclic_shift(
     moved: dict[int, Unit] = {}
     for unit in topological_order(p.root):
         children = [moved[id(child)] for child in unit.children]
-        # What does not see the variable is shared with p.
+        # Units without the variable are shared with p.
         if variable not in unit.scope:
             moved[id(unit)] = unit
         elif isinstance(unit, Sum):
@@ -341,7 +341,7 @@ def cyclic_shift(
 
 
 class _Result(NamedTuple):
-    """A normalised unit times ``exp(log_factor)``; None stands for the zero function."""
+    """A normalised unit times ``exp(log_factor)``; None is the zero function."""
 
     unit: Unit | None
     log_factor: float

@@ -34,7 +34,7 @@ NamedTables = tuple[list[Any], list[list[str]], list[tuple[list[int], FloatArray
 
 
 class _Token(NamedTuple):
-    """A word or a mark; ``plain`` is empty where quotes make it a name and nothing else."""
+    """A word or a mark; ``plain`` is empty if quotes make it a name."""
 
     text: str
     plain: str
@@ -45,7 +45,7 @@ _Statement = list[_Token]
 
 @dataclass(frozen=True)
 class NetworkDescription:
-    """A Bayesian network as a file tells it."""
+    """A Bayesian network as described by a file."""
 
     variable_names: list[str]
     state_names: list[list[str]]
@@ -138,7 +138,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 def _blocks(
     tokens: Iterator[_Token], path: str | PathLike[str]
 ) -> Iterator[tuple[_Statement, list[_Statement]]]:
-    """Give what stands before each pair of braces, and the statements within."""
+    """Give the text before each pair of braces, and the statements within."""
     head: _Statement = []
     body: list[_Statement] = [[]]
     depth = 0
@@ -171,7 +171,7 @@ def _variable(head: _Statement) -> str:
 
 
 def _family(head: _Statement) -> tuple[str, list[str]]:
-    """Read ``probability ( child | parents )``; the bar may touch the names beside it."""
+    """Read ``probability ( child | parents )``; the bar may touch the adjacent names."""
     names: _Statement = []
     for token in head[2:-1]:
         parts = re.findall(r"\||[^|]+", token.plain)
@@ -191,7 +191,7 @@ def _texts(tokens: _Statement) -> str:
 
 def _state_names(variable: str, body: list[_Statement]) -> list[str]:
     types = [statement for statement in body if statement[0].plain == "type"]
-    # Quoted names have no say in what the statement is.
+    # Quoted names do not determine the type of the statement.
     declared = _DISCRETE.match(" ".join(token.plain for token in types[0])) if types else None
     if declared is None:
         raise ValueError(must(f"variable {variable}", "be discrete"))
@@ -273,7 +273,7 @@ def read_pgmpy_network(model: Any) -> NamedTables:
         raise TypeError(must("model", condition, way_out, model=type(model).__name__))
     network = _named_tables(model.get_cpds())
     children = {scope[0] for scope, _ in network[2]}
-    # Variables nobody depends on appear in the graph of the model only.
+    # Variables without dependents appear only in the graph of the model.
     orphans = [name for index, name in enumerate(network[0]) if index not in children]
     orphans += [name for name in getattr(model, "nodes", ()) if name not in network[0]]
     if orphans or not network[0]:

@@ -20,7 +20,7 @@ from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.numerics._arrays import float_array, integers, is_number, listed
 
-# What rows printed with three digits may miss one by.
+# Deviation of the sums of rows that are printed with three digits from one.
 _ROUNDING = 5e-3
 
 
@@ -190,7 +190,7 @@ def _conditional(variable: int, parents: Sequence[int], table: ArrayLike) -> Fac
     """Build ``p(variable | parents)``; rows that are off by rounding are rescaled."""
     values = float_array(table, f"table of variable {variable}")
     scope = (*parents, variable)
-    Factor.from_table(scope, values)  # refuses what is no table at all
+    Factor.from_table(scope, values)  # refuses invalid tables
     totals = values.sum(axis=-1, keepdims=True)
     if not np.allclose(totals, 1.0, rtol=0, atol=_ROUNDING):
         worst = totals.ravel()[np.abs(totals - 1.0).argmax()]
@@ -205,7 +205,7 @@ def _conditional(variable: int, parents: Sequence[int], table: ArrayLike) -> Fac
 
 def _check_acyclic(parents: Sequence[Sequence[int]]) -> None:
     """Remove variables whose parents are gone, until none is left."""
-    # What cannot be removed lies on a cycle or below one.
+    # Variables that cannot be removed lie on a cycle or below one.
     waiting = {variable: set(given) for variable, given in enumerate(parents)}
     while waiting:
         ready = [v for v, given in waiting.items() if given.isdisjoint(waiting)]

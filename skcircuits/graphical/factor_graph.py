@@ -357,7 +357,7 @@ default="auto"
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is prepared again after unpickling."""
+        """Omit caches, which are recomputed after unpickling."""
         # Lookups and structures are quickly rebuilt, and caches do not pickle.
         derived = ("neighbors", "_conditionals", "_posteriors")
         return {name: value for name, value in self.__dict__.items() if name not in derived}

@@ -76,7 +76,7 @@ class PointTables:
     """The distinct restrictions of points to all scopes of a plan of univariate input units.
 
     ``fraction`` is the size of all tables relative to one column per unit and point,
-    ``bytes_per_row`` what they take for one row.
+    ``bytes_per_row`` their memory for one row.
     """
 
     def __init__(self, kernel: PointPlan, points: FloatArray) -> None:
@@ -130,7 +130,7 @@ class PointTables:
         self._steps.append(_InputStep(group.layer, group.units, index, variable, values, function))
 
     def _add_products(self, layer: ProductLayer) -> None:
-        """One step per way in which the products of a layer put scopes together."""
+        """One step for each way in which products of a layer combine scopes."""
         units = self._plan.units
         # Products that put the same scopes together gather the same columns
         groups: dict[tuple[Scope, ...], list[int]] = {}
@@ -143,7 +143,7 @@ class PointTables:
                 self._restrictions[scope] = Restriction.combined(
                     [self._restrictions[s] for s in scopes]
                 )
-            # Any point with a restriction tells which restrictions of the parts it is made of
+            # Any point with a restriction gives the restrictions of its parts
             first = self._restrictions[scope].first
             factors = [
                 (child, self._index[layer.children[members, i]], self._restrictions[child], first)
@@ -321,7 +321,7 @@ def _input_groups(plan: Plan, parts: list[Part]) -> list[InputGroup]:
     return groups
 
 
-# One unit, or several that stand for their product; and a part of the kernel.
+# One unit, or several for their product; and a part of the kernel.
 _Key = tuple[tuple[Unit, ...], Part]
 
 
@@ -377,7 +377,7 @@ class _Expansion:
         if len(units) == 1 and isinstance(units[0], Product):
             return below[0]
         if len(units) == 1:
-            # A copy for each part: what a unit stands for is found by its identity.
+            # A copy for each part: the meaning of a unit is found by its identity.
             result = copy(units[0])
             self.parts[id(result)] = part
             return result

@@ -284,7 +284,7 @@ def _groups(circuits: Sequence[Circuit]) -> list[_Group]:
 
 
 def _signature(plan: Plan) -> Hashable:
-    """What two plans must have in common to be one structure with two sets of weights."""
+    """Key that is equal for two plans of one structure with two sets of weights."""
     units = [
         # Bytes: circuits are made one by one, and their equal units are different objects.
         (type(unit), unit.scope, *(np.asarray(v).tobytes() for v in unit.parameters().values()))

@@ -137,7 +137,7 @@ def expected_kernel_dot(
 
 
 def _repeat(result: FloatArray, inverse: IntArray, axis: int) -> FloatArray:
-    """Give equal rows their copies; nothing is copied where all rows differ."""
+    """Expand to equal rows, without a copy if all rows differ."""
     if len(inverse) == result.shape[axis]:
         return result
     return np.take(result, inverse, axis=axis)
@@ -313,7 +313,7 @@ def _blocks(
 
 
 def _compile_self_pairs(circuit: Circuit, structure: KernelStructure) -> PairPlan:
-    """Pair the circuit with itself; explains what incomplete rows on both sides need."""
+    """Pair the circuit with itself; errors explain the requirements of incomplete rows."""
     plan, order = circuit.plan, structure.variable_order
     try:
         # Grams are asked for table by table: few rows cost less than pairing the units.

@@ -7,7 +7,7 @@ import numpy as np
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray
 
-# Numbers per part: what is computed stays in cache, however long the parameters.
+# Numbers per part: intermediate results stay in cache, however long the parameters.
 _PART = 2**15
 # Of the running mean, as published.
 _DECAY = 0.9

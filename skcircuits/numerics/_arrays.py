@@ -31,7 +31,7 @@ def float_array(values: Any, name: str) -> FloatArray:
             must(f"numbers of {name}", "be numbers that a float can hold", "Scale them down.")
         ) from None
     except Exception as error:
-        # Dataframes have their own kinds; what else may go wrong is not about the values
+        # Dataframes have their own kinds of errors; others are not about the values
         if not isinstance(error, TypeError | ValueError) and _library(error) != _library(values):
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
@@ -63,7 +63,7 @@ def integer_array(values: Any, name: str) -> IntArray:
 
 
 def listed(values: Iterable[Any], name: str) -> tuple[Any, ...]:
-    """Make a tuple; what holds nothing is refused by name."""
+    """Make a tuple; the error for objects that are not iterable names them."""
     try:
         return tuple(values)
     except TypeError as error:
@@ -109,7 +109,7 @@ class Scatter:
         distinct, inverse = np.unique(targets, return_inverse=True)
         n_terms = len(targets)
         self._repeats = len(distinct) < n_terms
-        # In a tree no row receives twice: nothing has to be added up before
+        # In a tree no row receives twice, so that nothing is summed beforehand
         self._rows = as_run(distinct if self._repeats else targets)
         shape = (len(distinct), n_terms)
         self._matrix = sparse.csr_matrix((np.ones(n_terms), (inverse, np.arange(n_terms))), shape)
@@ -136,8 +136,8 @@ def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
     Unlike :func:`scipy.special.logsumexp` this makes one temporary array, and a
     slice of ``-inf`` gives ``-inf`` without a warning.
 
-    ``values``: logarithms; ``-inf`` stands for zero; ``axis``: the axis to sum over. Returns
-    logarithms of the sums, without `axis`.
+    ``values``: logarithms; ``-inf`` is the logarithm of zero; ``axis``: the axis to sum over.
+    Returns logarithms of the sums, without `axis`.
     """
     values = np.asarray(values, dtype=np.float64)
     peak = values.max(axis=axis, keepdims=True)
@@ -192,7 +192,7 @@ def _log_narrow_mass(low: FloatArray, high: FloatArray) -> FloatArray:
     """Log mass of intervals over which the density hardly changes, shape (n,).
 
     Either the density varies by a few per cent there or the interval reaches far into
-    the upper half, where gaps of cumulative probabilities say nothing; the first case is
+    the upper half, where differences of cumulative probabilities have no digits; the first case is
     integrated by four Gauss-Legendre nodes.
     """
     half = 0.5 * (high - low)

@@ -53,7 +53,7 @@ class GaussianStack:
         # A NaN would pass through LAPACK without an error
         if not (np.isfinite(means).all() and np.isfinite(covariances).all()):
             raise ValueError(must("means and covariances", "be finite"))
-        # Factors are remembered, so that nothing they are made of may change
+        # Factors are cached, so that their inputs may not change
         means.flags.writeable = covariances.flags.writeable = False
         self.means = means
         self._covariances = covariances
@@ -104,7 +104,7 @@ class GaussianStack:
         return GaussianStack(means, covariances, self.shape)
 
     def _spread(self, values: FloatArray) -> FloatArray:
-        """Repeat what belongs to a distinct covariance for each of its Gaussians."""
+        """Expand values per distinct covariance to all Gaussians."""
         return values[self.shape] if self.is_shared else values
 
     @cached_property
@@ -198,7 +198,7 @@ class ConditionalBlock:
         return self._spread(self.distinct_covariances)
 
     def _spread(self, values: FloatArray) -> FloatArray:
-        """Repeat what belongs to a distinct covariance for each of its components."""
+        """Expand values per distinct covariance to all components."""
         if len(self.shape) * self.group.n_patterns == values.shape[-1]:
             return values
         # Cases are components times patterns: distinct ones are repeated along the first
@@ -253,7 +253,7 @@ def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
 def center_rows(
     stack: GaussianStack, X: FloatArray, groups: list[PatternGroup]
 ) -> tuple[FloatArray, FloatArray, list[ConditionalBlock]]:
-    """Log densities of rows, the rows less the means, and what completes these.
+    """Log densities of rows, the rows less the means, and the conditional Gaussians.
 
     A row's squared Mahalanobis distance over the observed cells is that of the row completed by
     its conditional mean: one whitening serves all patterns.
@@ -460,7 +460,7 @@ def _pull(stack: GaussianStack, X: FloatArray) -> FloatArray:
 
 
 def _of_rows(by_pattern: FloatArray, pattern: IntArray) -> FloatArray:
-    """Repeat what patterns, along the last axis, have in common for each of their rows."""
+    """Expand values per pattern, along the last axis, to all rows."""
     if len(pattern) == by_pattern.shape[-1] and pattern[-1] == len(pattern) - 1:
         return by_pattern  # patterns are sorted and none is left out: a row each
     return np.take(by_pattern, pattern, axis=-1)

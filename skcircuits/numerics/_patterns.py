@@ -10,7 +10,7 @@ import numpy as np
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-# What a NumPy call costs beside a multiplication, times the calls of each step of a factorisation
+# Cost of a NumPy call relative to a multiplication, times the calls of each step of a factorisation
 _CALL_WORK = 10_000
 _TABLE_BITS = 16  # patterns of so few columns are found by a lookup table, not by sorting
 

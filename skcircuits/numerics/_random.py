@@ -30,7 +30,7 @@ class RandomNumbers(Protocol):
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
-    """Make a generator from what scikit-learn calls a random state.
+    """Make a generator from a random state of scikit-learn.
 
     One made from a RandomState advances that state. Anything but these and non-negative
     integers is refused: numpy tries to make seeds of objects, for a matrix without end.
@@ -108,7 +108,7 @@ def _distribution_functions(masses: FloatArray, starts: IntArray, lengths: IntAr
 
 
 UInt64Array = NDArray[np.uint64]
-# Given pairs of a draw and a row, and what each of them draws: where its numbers come from.
+# For pairs of a draw and a row, with the place of each: the source of random numbers.
 DrawSource = Callable[[IntArray, IntArray], RandomNumbers]
 
 # Constants of SplitMix64 (Steele, Lea and Flood, 2014): the golden ratio and a mixer that
@@ -152,8 +152,8 @@ class RowStreams:
         """Open streams at a place.
 
         ``rows`` (m,): whose streams; ``draw`` (m,): number of the draw, for repeated draws of one
-        row; ``place`` (m,): what is drawn, for example the number of a unit. Returns source of
-        random numbers, one row of them per entry.
+        row; ``place`` (m,): what the numbers are for, for example the number of a unit. Returns
+        source of random numbers, one row of them per entry.
         """
         keys = _mix(self.keys[rows] + GOLDEN * np.asarray(draw).astype(np.uint64))
         return KeyedDraws(_mix(keys + GOLDEN * np.asarray(place).astype(np.uint64)))

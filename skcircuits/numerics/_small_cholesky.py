@@ -13,7 +13,7 @@ import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 
-# What a block of matrices takes: it stays in the second-level cache.
+# Size of a block of matrices, which stays in the second-level cache.
 BLOCK_BYTES = 1 << 21
 
 

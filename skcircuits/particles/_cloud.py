@@ -121,7 +121,7 @@ class Snapshot(Protocol):
 
 
 class Cloud(Protocol):
-    """What the iterations ask of the particles, wherever these are."""
+    """Interface of the particles for the iterations, in this process or on workers."""
 
     def measure(self, iteration: int, power: float, is_look: bool) -> tuple[float, float]:
         """Compute velocities; the relative force and, at a look, the discrepancy."""
@@ -257,7 +257,7 @@ def finite_scores(
 
 
 def require_finite_scores(scores: FloatArray, coordinates: FloatArray, numbers: IntArray) -> None:
-    """Refuse NaN and infinity, and say where; ``numbers`` (n_coordinates,) are for the message."""
+    """Raise an error at NaN and infinity; ``numbers`` (n_coordinates,) are for the message."""
     # One NaN would spread to all particles within an iteration, silently.
     if np.isfinite(scores).all():
         return
@@ -276,7 +276,7 @@ def require_finite_scores(scores: FloatArray, coordinates: FloatArray, numbers: 
 
 def scores_at(grad_log_prob: Callable[[FloatArray], FloatArray], points: FloatArray) -> FloatArray:
     """Evaluate the score and check its shape."""
-    # A copy is next to nothing beside the kernels, and some targets write into their argument.
+    # A copy is cheap compared with the kernels, and some targets write into their argument.
     scores = np.asarray(grad_log_prob(points.copy(order="K")), dtype=points.dtype)
     if scores.shape != points.shape:
         condition = f"give an array of shape {points.shape}"

@@ -29,7 +29,7 @@ N_TUNED, N_LEARNED = 20, 20
 LOOKS = 40, 80, 160, 320
 # A mean that is off by this many standard deviations, or a variance by this factor, is wrong.
 SHIFT_BOUND, VARIANCE_BOUND = 0.15, 1.15
-# So far off they are doubtful also where the chains cannot tell.
+# With larger errors they are doubtful even if the chains are not precise enough.
 DOUBTFUL_SHIFT, DOUBTFUL_VARIANCE = 0.3, 1.4
 # Standard errors that do not arise by chance among two coordinates and among a thousand, the
 # looks counted; what is suspect within twice the error is looked at longer.
@@ -62,7 +62,7 @@ INNER_POINTS = (
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Errors of the first two moments of particles, (d,) each, by what chains from them find.
+    """Errors of the first two moments of particles, (d,) each, estimated by chains from them.
 
     `shift`: distance of the mean from the target's, in standard deviations; `variance_ratio`:
     the particles' variance over the target's. Exact for Gaussian targets whose metric is known.
@@ -91,14 +91,14 @@ class Diagnosis:
 
     @property
     def doubtful(self) -> BoolArray:
-        """Coordinates that are wrong, or that chains take far away without getting to know them."""
+        """Coordinates that are wrong, or in which chains move far without mixing."""
         excess = np.maximum(self.variance_ratio, 1.0 / np.maximum(self.variance_ratio, 1e-300))
         is_far = (np.abs(self.shift) > DOUBTFUL_SHIFT) | (excess > DOUBTFUL_VARIANCE)
         return self.wrong | (self.unmixed & is_far)
 
     @property
     def unmixed(self) -> BoolArray:
-        """Coordinates that the chains have not got to know."""
+        """Coordinates in which the chains have not mixed."""
         n_independent = 1.0 / np.maximum(self.shift_error, 1e-12) ** 2
         is_slow = n_independent < INDEPENDENT_STATES * len(self.states)
         # Long arms and tails, which the mean hardly shows.
@@ -106,7 +106,7 @@ class Diagnosis:
 
     @property
     def unsure(self) -> BoolArray:
-        """Coordinates that another look may tell more about."""
+        """Coordinates for which a longer run may give more information."""
         wrong = self.wrong
         # A correction gives the moments of the chains to all coordinates.
         is_vague = wrong.any() & (self._relative_error > np.hypot(PRECISE, LEAST_ERROR))
@@ -145,7 +145,7 @@ class Diagnosis:
         return self.moments.mean + centered * scale
 
     def faults(self, where: BoolArray | None = None) -> list[str]:
-        """Say in words what is wrong with some coordinates, by default all that are doubtful."""
+        """Describe the errors of some coordinates, by default of all that are doubtful."""
         wrong = self.doubtful if where is None else where
         found = []
         far = np.flatnonzero(wrong & ~(np.abs(self.shift) <= SHIFT_BOUND))
@@ -184,7 +184,7 @@ def diagnose(
         chains.warm_up(N_TUNED)
     for look, n_trajectories in enumerate(LOOKS[:n_looks]):
         if look:
-            # What is hard to move in is learned on the way.
+            # Scales of coordinates that mix slowly are learned during the run.
             chains.learn_metric(N_LEARNED)
             chains.warm_up(N_TUNED)
         found = Diagnosis.of(particles, chains.moments(n_trajectories), chains.states)

@@ -24,7 +24,7 @@ ITERATIONS_PER_BANDWIDTH = 10
 
 
 class Field(Protocol):
-    """What every velocity field offers."""
+    """Interface of velocity fields."""
 
     def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
         """Give the velocity of every coordinate."""
@@ -51,7 +51,7 @@ class KernelField:
 
 
 class RandomField:
-    """Kernels that see a few neighbours each, drawn anew every iteration."""
+    """Kernels over a few random neighbours each, drawn anew in every iteration."""
 
     def __init__(
         self,

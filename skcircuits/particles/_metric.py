@@ -57,7 +57,7 @@ FIRST_DAMPING, MAX_DAMPING = 0.01, 100.0
 
 
 class CoordinateMetric(Protocol):
-    """What chains of (n, d) rows ask of a metric: ``x = m + stretch(z)``."""
+    """Interface of a metric for chains of (n, d) rows: ``x = m + stretch(z)``."""
 
     @property
     def center(self) -> FloatArray | float:
@@ -291,11 +291,11 @@ def has_several_modes(
     metric: Metric,
     start: FloatArray,
 ) -> bool:
-    """Ascend from a few particles and see whether all arrive at one mode."""
+    """Ascend from a few particles and test whether all arrive at one mode."""
     chosen = np.linspace(0, len(start) - 1, min(N_CLIMBS, len(start))).astype(np.int64)
     with np.errstate(all="ignore"):
         ends = [_ascend(grad_log_prob, probe, metric, point) for point in start[chosen]]
-    # Ends that are no stationary points tell nothing (some densities rise without bound).
+    # Ends that are not stationary points are ignored (some densities are unbounded).
     modes = [metric.transform(end[None])[0] for end in ends if end is not None]
     return any(np.linalg.norm(mode - modes[0]) > MODE_DISTANCE for mode in modes[1:])
 
@@ -461,7 +461,7 @@ class SparseMetric:
         return above
 
     def learned(self, states: FloatArray) -> SparseMetric:
-        """Stay: a hundred chains tell less of very many coordinates than their Hessian."""
+        """Keep the metric: for very many coordinates the Hessian is better than chains."""
         return self
 
     def _back(self, rows: FloatArray) -> FloatArray:
@@ -483,7 +483,7 @@ def fit_sparse_metric(
     scales[scales == 0] = 1.0
     noise = rng.standard_normal((N_SPARSE_HESSIANS, len(center)))
     noise = np.concatenate([noise, -noise])
-    # At a point first: draws around a bad start tell nothing.
+    # At a point first: draws around a bad start are not informative.
     draws = np.zeros((1, len(center)))
     with np.errstate(all="ignore"):
         for _ in range(MAX_ITER):

@@ -88,7 +88,7 @@ class Neighborhoods:
         return cls(everything, membership, np.zeros(membership.shape[0], dtype=np.int64))
 
     def with_scopes(self, scopes: IntArray) -> Neighborhoods:
-        """Let the same kernels, moving the same coordinates, see others."""
+        """The same kernels, moving the same coordinates, with other inputs."""
         other = copy(self)
         other.scope_sizes = np.sum(scopes < self.n_coordinates, axis=1)
         other.buckets = tuple(
@@ -129,7 +129,7 @@ class Neighborhoods:
                 yield (kernels := bucket.part(rows)), *self.part([kernels])
 
     def sum_by_node(self, values: FloatArray) -> FloatArray:
-        """Add up what coordinates have, (n_coordinates,), to what nodes have, (n_nodes,)."""
+        """Sum values of coordinates, (n_coordinates,), over nodes, (n_nodes,)."""
         totals = np.zeros(self.n_nodes)
         np.add.at(totals, self.node_of_coordinate, values)
         return totals
@@ -172,7 +172,7 @@ def _membership(blocks: Sequence[ArrayLike] | None, n_coordinates: int) -> spars
 
 
 def index_lists(values: Sequence[ArrayLike], name: str) -> list[IntArray]:
-    """Read one list of integers per node, and refuse what only looks like that."""
+    """Read one list of integers per node, and refuse similar arrays."""
     # The keys of a dictionary would be read for its lists; a sparse matrix has no length.
     if isinstance(values, Mapping) or sparse.issparse(values):
         raise _no_lists(name, kind=type(values).__name__)
@@ -263,7 +263,7 @@ def _group_rows(matrix: sparse.csr_array, groups: IntArray, n_groups: int) -> sp
 
 
 def _make_buckets(scopes: sparse.csr_array, owned: sparse.csr_array) -> tuple[Bucket, ...]:
-    """Group kernels that own equally many coordinates and see about equally many."""
+    """Group kernels that move equally many coordinates and depend on about equally many."""
     scope_sizes, owned_sizes = np.diff(scopes.indptr), np.diff(owned.indptr)
     padding = scopes.shape[1]
     buckets = []

@@ -23,7 +23,7 @@ PART_BYTES = 2**20
 
 
 class Optimizer(Protocol):
-    """What every rule offers."""
+    """Interface of all rules."""
 
     def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
         """Give the displacement of all particles."""

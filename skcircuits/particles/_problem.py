@@ -124,7 +124,7 @@ class DaskCloud:
         self._shift(None)
 
     def snapshot(self) -> DaskSnapshot:
-        """Give the particles as they are now, on the workers until they are asked for."""
+        """Give the current particles, which stay on the workers until they are needed."""
         return DaskSnapshot(self, self._n_moves)
 
     def gather(self, n_moves: int) -> FloatArray:
@@ -166,7 +166,7 @@ class DaskSnapshot:
 
 
 class _Actor(Block):
-    """A block with a halo, and what others see of it."""
+    """A block with a halo, and the coordinates that others depend on."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class _Actor(Block):
         self._n_moves = 0
 
     def shift(self, step_size: float | None) -> FloatArray:
-        """Move, or go back without a step size; what others see."""
+        """Move, or go back without a step size; returns the coordinates that others depend on."""
         if step_size is None:
             self.restore()
         else:
@@ -221,7 +221,7 @@ def _block_scores(
 
 
 def cut(graph: Neighborhoods, n_blocks: int) -> list[list[Bucket]]:
-    """Cut kernels into at most so many blocks of about equal size that see little of each other."""
+    """Divide kernels into at most so many blocks of about equal size with few dependences."""
     scopes = graph.scope_matrix()
     kernels = graph.kernel_of_node[graph.node_of_coordinate]
     moves = sparse.csr_array(
@@ -300,7 +300,7 @@ class SVGDProblem:
         return Block(inner_layout(start), score, self._field(seed, n_jobs), optimizer, self.graph)
 
     def find_metric(self, start: FloatArray, rng: np.random.Generator) -> Metric | None:
-        """Fit a Gaussian to the target; None where it fails or does not stand for the target."""
+        """Fit a Gaussian to the target; None if it fails or does not represent the target."""
         # Second derivatives are differences of scores, which single precision would drown
         score = self._double_precision_score
         start = start.astype(np.float64)
@@ -318,7 +318,7 @@ class SVGDProblem:
         if metric is None:
             return None
         draws = metric.center + metric.stretch(rng.standard_normal((N_CONCAVE, start.shape[1])))
-        # Elsewhere it may stand for one mode of several: the starting particles know better.
+        # Otherwise it may represent one mode of several: the starting particles are better.
         points = np.concatenate([start[:N_CONCAVE], draws])
         return metric if is_concave(self._probe, points, metric.standardized.scales) else None
 
@@ -343,7 +343,7 @@ class SVGDProblem:
             linear_weight=self.linear_weight,
             n_jobs=n_jobs,
         )
-        # Kernels over everything see little where there are many coordinates.
+        # Kernels over all coordinates are not sensitive if there are many.
         graph = self.graph
         if self.neighbors is None:
             graph = dependence_graph(self._probe, metric, start.astype(np.float64))

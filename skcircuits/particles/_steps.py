@@ -75,12 +75,12 @@ class SVGDState:
     @property
     def variance_change(self) -> float:
         """Largest relative change of a coordinate's variance in the step."""
-        # When asked for: two variances of all particles cost as much as a small iteration.
+        # Only if needed: two variances of all particles cost as much as a small iteration.
         return self.snapshot.variance_change
 
     @property
     def progress(self) -> str:
-        """What a progress line says."""
+        """Text of a progress line."""
         return (
             f"force {self.force:.2e}, squared Stein discrepancy {self.discrepancy:.3e}, "
             f"largest variance change {self.variance_change:.1e}"
@@ -196,7 +196,7 @@ def dependence_graph(probe: HessianProbe, metric: Metric, start: FloatArray) -> 
     points = metric.inverse_transform(start[:3])
     strength = sum(np.abs(probe.mean(point[None], scales)) for point in points)
     strength = np.asarray(strength) * np.outer(scales, scales)
-    # What differences of scores leave of independence is far below this.
+    # Rounding errors of independence by differences of scores are far below this.
     adjacency = sparse.csr_array(strength > 1e-4 * strength.diagonal().mean())
     return Neighborhoods.from_scopes(
         [adjacency.indices[a:b] for a, b in zip(adjacency.indptr, adjacency.indptr[1:])]

@@ -155,7 +155,7 @@ def median_bandwidths(
         """Write the squared medians of a chunk."""
         negative = negative_squared_distances(rows, chunk)
         distances = -negative.reshape(len(negative), -1)[:, pairs]
-        # Differences of this size are what rounding leaves of equal particles.
+        # Equal particles differ by at most this much after rounding.
         norms = negative[:, 0].min(axis=1, keepdims=True)
         distances[distances < -8.0 * np.finfo(rows.dtype).eps * norms] = 0.0
         squared_medians[chunk.kernels] = _squared_median(distances)
@@ -174,7 +174,7 @@ def _pairs(n_particles: int) -> IntArray:
         first, second = np.triu_indices(n_particles, 1)
         return first * n_particles + second
     # Starting particles may come in an order (a chain, a sorted table): lags from
-    # neighbours to half the cloud see near and far pairs alike.
+    # neighbours to half the cloud include near and far pairs.
     n_lags = MAX_PAIRS // n_particles
     lags = 1 + ((np.arange(n_lags) + 0.5) * (n_particles // 2) / n_lags).astype(np.int64)
     first = np.tile(np.arange(n_particles), n_lags)
@@ -257,7 +257,7 @@ def linear_direction(
     direction = np.zeros_like(scores) if out is None else out
 
     def move(chunk: Bucket) -> None:
-        """Add what a chunk contributes to its coordinates."""
+        """Add the contribution of a chunk to its coordinates."""
         seen = rows[chunk.scopes] * precisions[chunk.scopes]
         owned = scores[chunk.owned]
         # mean_l s_i(x^l) z_j(x^l) for every owned i and seen j; padding has z = 0.

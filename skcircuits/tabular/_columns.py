@@ -20,7 +20,7 @@ from skcircuits.protocols import MAX_CELL, MAX_INTEGER, MIN_RANGE, BoolArray, Fl
 from skcircuits.tabular._frames import RawColumn, no_numbers_or_categories
 
 MAX_SHOWN = 20
-# What a number of a column stands for: itself, what rounds to it, all up to the next float.
+# Meaning of a number of a column: itself, what rounds to it, all up to the next float.
 NUMBERS, INTEGERS, FLOATS = 0, 1, 2
 # What a tenth of a column spans, relative to its magnitude, if its floats count like integers.
 COARSE_SPAN = 2.0**-20
@@ -31,13 +31,13 @@ _MAX_SORTED = 1000
 
 
 def unknown_column(name: object, known: Sequence[object], hint: str = "") -> ValueError:
-    """Word the error about a column that is none of the table."""
+    """The error about a column that is not in the table."""
     way_out = f"{nearest(name, known)}They are {_shown(known)}.{hint}"
     return ValueError(must("Columns of a query", "be columns of the table", way_out, column=name))
 
 
 def nearest(name: object, known: Sequence[object]) -> str:
-    """Sentence that asks for the nearest known name, empty where none is near."""
+    """Sentence that suggests the most similar name, empty if none is similar."""
     by_text = {str(other): other for other in known}
     close = get_close_matches(str(name), list(by_text), n=1)
     return f"Did you mean {by_text[close[0]]!r}? " if close else ""
@@ -91,7 +91,7 @@ def _positions(chosen: list[Any], names: Sequence[Any], parameter: str) -> list[
 
 @dataclass(frozen=True)
 class Column:
-    """What a table's column holds.
+    """Description of a column of a table.
 
     ``name``: name in a dataframe, position in an array; ``categories`` (k,): categories in the
     order of their codes; None for a numerical column; ``is_integral``: true where all numbers seen
@@ -111,7 +111,7 @@ class Column:
 
     @property
     def grid(self) -> int:
-        """What a number stands for: itself, what rounds to it, or all up to the next float."""
+        """Meaning of a number: itself, numbers that round to it, or all up to the next float."""
         return INTEGERS if self.is_integral else FLOATS if self.is_coarse else NUMBERS
 
     @property
@@ -209,7 +209,7 @@ class Column:
 
 
 def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = np.nan) -> Column:
-    """Learn what a column holds."""
+    """Learn the description of a column."""
     if is_categorical:
         categories = _learn_categories(raw, missing_value)
         return Column(raw.name, categories, False, raw.is_ordered)
@@ -297,7 +297,7 @@ def _naming_unhashable(name: str | int, values: NDArray[Any]) -> Iterator[None]:
 
 def _learn_categories(raw: RawColumn, missing_value: object) -> NDArray[Any]:
     if raw.declared is not None:
-        # Also categories that fit has not seen: the user says that they exist, and in which order
+        # Includes categories that did not occur in fit: the user declares them and their order
         categories = [
             category for category in raw.declared if not is_missing(category, missing_value)
         ]
@@ -399,7 +399,7 @@ def _refuse_tiny_range(name: str | int, numbers: FloatArray) -> None:
 
 
 def _objects_to_numbers(name: str | int, values: NDArray[Any], missing_value: object) -> FloatArray:
-    """Read objects one by one: the way for columns that NumPy cannot convert as a whole."""
+    """Read objects one by one, for columns that NumPy cannot convert as a whole."""
     cells = [np.nan if is_missing(cell, missing_value) else cell for cell in values.tolist()]
     numbers = np.empty(len(cells))
     for row, cell in enumerate(cells):

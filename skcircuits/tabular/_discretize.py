@@ -118,7 +118,7 @@ class Discretizer:
         )
 
     def _own_states(self, X: FloatArray) -> FloatArray:
-        """A copy of X, without what is no state in columns of values 0, 1, ..."""
+        """A copy of X, with NaN for values that are not states in columns of values 0, 1, ..."""
         states = X.copy()
         if self._are_own_states.any():
             # All columns at once: comparisons with the limits of others are never true
@@ -128,9 +128,9 @@ class Discretizer:
         return states
 
     def known(self, X: FloatArray) -> FloatArray:
-        """Numbers as their states stand for them.
+        """Numbers as represented by their states.
 
-        Those that are no state are missing, those beside a point mass are on it.
+        Those that are not states are missing, those next to a point mass are moved to it.
         """
         states = self.encode(X)
         X = np.where(np.isnan(states), np.nan, X)

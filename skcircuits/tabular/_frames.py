@@ -20,11 +20,11 @@ from skcircuits.protocols import MAX_INTEGER
 
 @dataclass(frozen=True)
 class RawColumn:
-    """The cells of one column as they came, and what their container says about them.
+    """The original cells of one column, and the information of their container about them.
 
     ``name``: name in a dataframe, position in an array; ``values`` (n,): numbers (missing: NaN) or
-    objects (missing: None, NaN or a library's own NA); ``is_categorical``: what the dtype says:
-    categories, numbers, or None where only the cells can tell; ``declared``: categories that the
+    objects (missing: None, NaN or a library's own NA); ``is_categorical``: according to the
+    dtype, or None if it depends on the cells; ``declared``: categories that the
     dtype declares, in their order; ``is_ordered``: whether it declares that this order compares
     them.
     """
@@ -37,7 +37,7 @@ class RawColumn:
 
 
 def is_frame(X: Any) -> bool:
-    """Tell whether X is a dataframe of a library that narwhals knows."""
+    """Tell whether X is a dataframe of a library that narwhals supports."""
     if nw.dependencies.is_polars_lazyframe(X):
         raise TypeError(must("A table", "be in memory", "Pass X.collect().", X=type(X).__name__))
     return bool(nw.dependencies.is_into_dataframe(X))
@@ -86,7 +86,7 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
         declared, is_ordered = _declared_categories(series)
         return RawColumn(series.name, series.to_numpy(), True, declared, is_ordered)
     if dtype == nw.Boolean:
-        # Both categories exist even if fit has seen one of them
+        # Both categories exist even if only one occurs in fit
         return RawColumn(series.name, series.to_numpy(), True, [False, True])
     if dtype == nw.String:
         return RawColumn(series.name, series.to_numpy(), True)
@@ -94,7 +94,7 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
         dates = series.to_numpy().astype("datetime64[us]")
         return RawColumn(series.name, dates, False)
     if dtype == nw.Object:
-        # Only the cells can tell: objects may be numbers, categories, or no plain cells at all
+        # It depends on the cells: objects may be numbers, categories, or invalid cells
         return RawColumn(series.name, series.to_numpy(), None)
     if series.is_null().all():
         # A dtype of its own in polars, for cells that could have been anything
@@ -105,7 +105,7 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
 def _declared_categories(series: nw.Series[Any]) -> tuple[list[Any] | None, bool]:
     """Categories in their declared order, None without one, and whether it compares them."""
     if series.implementation.is_pandas_like():
-        # narwhals knows the categories of a pandas column that occur, not the declared ones
+        # narwhals gives the categories of a pandas column that occur, not the declared ones
         dtype = series.to_native().dtype
         if hasattr(dtype, "categories"):
             return list(dtype.categories), bool(dtype.ordered)
@@ -136,7 +136,7 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
         if zone is not None
     )
     if known.implementation == frame.implementation and known.implementation.is_pandas_like():
-        # narwhals dtypes do not tell nullable and ordered pandas dtypes apart
+        # narwhals dtypes do not distinguish nullable and ordered pandas dtypes
         dtypes = known.to_native().dtypes
         return frame.to_native().astype({name: dtypes[name] for name in restorable})
     # Only strings can be categories in every library

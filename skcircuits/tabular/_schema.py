@@ -62,7 +62,7 @@ class TableSchema:
             learn_column(raw, is_categorical, missing_value)
             for raw, is_categorical in zip(raw_columns, mask.tolist(), strict=True)
         )
-        # No rows, but all that the library knows about dtypes
+        # No rows, but all dtypes of the library
         return cls(columns, X[:0] if is_frame(X) else None, missing_value)
 
     def select(self, columns: IntArray) -> TableSchema:
@@ -101,7 +101,7 @@ class TableSchema:
 
     @cached_property
     def grids(self) -> IntArray:
-        """What numbers of each column stand for, shape (d,); see `Column.grid`."""
+        """Meaning of the numbers of each column, shape (d,); see `Column.grid`."""
         return np.array([column.grid for column in self.columns], dtype=np.int64)
 
     @cached_property
@@ -128,7 +128,7 @@ class TableSchema:
 
     def encode(self, X: Any, handle_unknown: str = "missing") -> FloatArray:
         """Turn a table into floats: numbers, codes of categories, NaN where missing."""
-        # The way of most tables: one copy, whatever the number of columns
+        # The usual case: one copy, whatever the number of columns
         if self._takes_as_is(X):
             return X.astype(np.float64)
         raw_columns = read_columns(X)
@@ -142,7 +142,7 @@ class TableSchema:
         return encoded
 
     def unseen_categories(self, X: Any) -> UnseenCells:
-        """Find observed cells of categories that fit has not seen: per column rows and cells."""
+        """Find observed cells of categories that are new since fit: per column rows and cells."""
         return self._select_cells(X, Column.is_unseen)
 
     def inexact_cells(self, X: Any) -> UnseenCells:

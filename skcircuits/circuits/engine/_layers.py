@@ -101,7 +101,7 @@ class SumWeights:
         self._matrices: dict[int, sparse.csr_matrix] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out what is derived."""
+        """Omit derived attributes."""
         return {"log": self.log, "_matrices": {}}
 
     @cached_property
@@ -179,7 +179,7 @@ class ProductLayer:
     ) -> None:
         """Hand the derivative of each product, times the other factors, to each factor."""
         factors = self.children.T
-        # Products of the factors after each, then from the left: nothing is divided.
+        # Products of the factors after each, then from the left, without divisions.
         after = [derivatives[self.units]]
         for factor in factors[:0:-1]:
             after.append(after[-1] * values[factor])
@@ -274,7 +274,7 @@ class SumLayer:
         np.maximum.reduceat(terms, self.starts, axis=0, out=values[self.units])
 
     def _max_in_blocks(self, values: FloatArray, weights: SumWeights) -> None:
-        """Maximum over one shared child after the other; nothing has the size of all edges."""
+        """Maximum over one shared child after the other, without an array over all edges."""
         # Zero weights are -inf here, which a maximum passes over
         matrices = weights.log[self.edges].reshape(self.block_shape)
         blocks = values[self.units].reshape(*matrices.shape[:2], -1)
@@ -394,8 +394,8 @@ class BlockLayer:
     """One block of sums over the same children, and the products that only it reads.
 
     ``factors`` are the rows of the first, second, ... factor of each child, (n_children,) each;
-    one entry for children that are no products. Blocks are made where a plan is lowered and
-    know the linear forward move alone.
+    one entry for children that are no products. Blocks are created when a plan is lowered, and
+    only have the linear forward method.
     """
 
     units: slice

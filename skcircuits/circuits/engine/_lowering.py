@@ -124,7 +124,7 @@ class _Node:
 def _lower(plan: Plan) -> LoweredPlan:
     scopes: list[Scope] = []
     nodes = [*_input_nodes(plan, scopes), *_inner_nodes(plan)]
-    # Fused products have no node: their block makes them and nobody else reads them
+    # Fused products have no node: their block computes them and nothing else reads them
     producer = {unit: node for node in nodes for unit in node.units}
     for node in nodes:
         # Each once, in the order of reading: a set would make the order of steps a matter of chance
@@ -259,7 +259,7 @@ def _allocate(nodes: list[_Node]) -> tuple[dict[int, int], int]:
         start = _first_fit(taken, len(node.units))
         start_of[id(node)] = start
         n_rows = max(n_rows, start + len(node.units))
-        # Rows are given back after the step: a step never writes over what it reads.
+        # Rows are released after the step: a step never overwrites its inputs.
         taken = sorted([*taken, (start, start + len(node.units), id(node))])
         taken = [rows for rows in taken if last_use[rows[2]] > i]
     return start_of, n_rows

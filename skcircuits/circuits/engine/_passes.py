@@ -41,7 +41,7 @@ def run_steps(
     """Carry out steps in order: inner layers make their move, ``write`` fills in input steps."""
     name = f"forward_{move}"
     for step in steps:
-        # Input steps have no moves: what they are worth is for the query to say.
+        # Input steps have no moves: their values are chosen by the query.
         forward = getattr(step, name, None)
         if forward is not None:
             forward(values, weights)
@@ -79,7 +79,7 @@ Evidence = Mapping[InputLayer, Conditionals]
 
 
 def given(plan: Plan, X: FloatArray) -> Evidence:
-    """What the numerical layers say of rows, for a pass up and conditional means after it."""
+    """Values of the numerical layers at rows, for a forward pass and conditional means after it."""
     layers = (layer for _, layer in plan.inputs)
     return {layer: layer.given(X) for layer in layers if isinstance(layer, NumericalLayer)}
 
@@ -87,7 +87,7 @@ def given(plan: Plan, X: FloatArray) -> Evidence:
 def log_values(plan: Plan, X: FloatArray, evidence: Evidence | None = None) -> FloatArray:
     """Log value of every unit at every row, (n_units, n); NaN cells are marginalised.
 
-    ``evidence``: what `given` says of these rows, where means are asked for later.
+    ``evidence``: the result of `given` for these rows, if means are needed later.
     """
     known = evidence or {}
 
@@ -107,7 +107,7 @@ def linear_values(plan: Plan, X: FloatArray, evidence: Evidence | None = None) -
     known = evidence or {}
 
     def values_of(layer: InputLayer) -> FloatArray:
-        # Factors taken out of a row are the same in every explanation: ratios do not see them
+        # Factors taken out of a row are the same in every induced tree, and cancel in ratios
         scaled = layer.scaled(known[layer].log_prob()) if layer in known else layer.scaled_prob(X)
         return scaled[0]
 
@@ -185,7 +185,7 @@ def input_flows(plan: Plan, values: FloatArray) -> FloatArray:
     """Flow of every input unit, (n_input_units, n), after ``linear_values``.
 
     The root is a polynomial of degree one in each value and at most one, hence so are its
-    derivatives: as with values, what underflows is far below the sixteenth digit.
+    derivatives: as with values, underflow is far below the sixteenth digit.
     """
     n_inputs = plan.inputs[-1][0].stop
     flows = backward(plan, values, "linear")[:n_inputs]

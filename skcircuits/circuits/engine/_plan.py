@@ -42,7 +42,7 @@ class Plan:
     weights: SumWeights
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave out what is cached: identities of units do not survive a pickle."""
+        """Omit caches: identities of units do not survive a pickle."""
         state = {name: vars(self)[name] for name in ("inputs", "layers", "weights")}
         return {"units": UnitList.of(self.units), **state}
 
@@ -57,7 +57,7 @@ class Plan:
 
     def remember(self, key: Hashable, build: Callable[[], _Item]) -> _Item:
         """Derive something from the plan once."""
-        # Threads may both build it: what is derived is equal, so either may stay.
+        # Two threads may both build it; the results are equal, so that either may be kept.
         if key not in self._memory:
             self._memory[key] = build()
         item: _Item = self._memory[key]
@@ -117,7 +117,7 @@ class Plan:
         """Temporary memory that a pass over one row takes."""
         widest = max((layer.bytes_per_row for _, layer in self.inputs), default=0)
         edges = max((len(layer.children) for layer in self.sum_layers), default=0)
-        # Values and what is derived from them; terms at edges with two temporaries
+        # Values and derived arrays; terms at edges with two temporaries
         return 8 * (2 * self.n_units + 3 * edges) + widest
 
     def batches(self, n_rows: int, n_buffers: int = 1) -> Iterable[slice]:
@@ -181,7 +181,7 @@ class _PlanBuilder:
             self._inputs.append((self._place(family), family[0].layer_type.stack(family)))
 
     def require_common_measures(self) -> None:
-        """Refuse masses of one layer among densities of another: they do not add up.
+        """Refuse point masses of one layer together with densities of another.
 
         At a point with a mass densities count for nothing. A layer heeds the point masses of
         its own units (see `PiecewisePolynomialLayer`), not those of others.
@@ -213,7 +213,7 @@ class _PlanBuilder:
         self._layers.append(ProductLayer(self._place(products), children))
 
     def add_sums(self, sums: list[Sum], n_blocks: int | None = None) -> None:
-        """Add a layer of sums; ``n_blocks`` says that they form that many equal blocks."""
+        """Add a layer of sums; ``n_blocks``: number of equal blocks that they form."""
         lengths = np.array([len(unit.children) for unit in sums], dtype=np.intp)
         children = [i for unit in sums for i in self._positions(unit.children)]
         edges = slice(self._n_edges, self._n_edges + len(children))
@@ -224,7 +224,7 @@ class _PlanBuilder:
         self._n_edges = edges.stop
 
     def plan(self) -> Plan:
-        """Freeze what was collected."""
+        """Freeze the collected layers."""
         weights = np.concatenate(self._weights) if self._weights else np.empty(0)
         # Zero weights stay, as -inf: EM and conditioning keep the structure.
         with np.errstate(divide="ignore"):

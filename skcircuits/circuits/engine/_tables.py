@@ -39,7 +39,7 @@ NO_STATE = 1e9
 
 
 def code_strides(n_states: Sequence[int]) -> list[int]:
-    """What one state more of each variable adds to the code."""
+    """Increment of the code per state of each variable."""
     return [prod(n + 1 for n in n_states[i + 1 :]) for i in range(len(n_states))]
 
 
@@ -82,7 +82,7 @@ class CodeBook:
         no_state |= states != np.floor(states)
         if no_state.any():
             states[no_state] = NO_STATE
-        # What holds no state has a code beyond all, and lands in the column behind them.
+        # Invalid states have a code beyond all others, and map to the column behind them.
         codes = np.minimum(self.strides @ states, self.n_codes[:, None])
         return codes.astype(np.intp)
 
@@ -156,8 +156,9 @@ class JointTableLayer(DiscreteInputLayer):
     def _with_unknown(
         self, table: FloatArray, reduce: Callable[..., FloatArray], no_state: float = -np.inf
     ) -> FloatArray:
-        """Extend tables by unknown states and a column for what is no state."""
-        # Axis by axis: later ones see the unknown states of the earlier, so all patterns arise.
+        """Extend tables by unknown states and a column for invalid states."""
+        # Axis by axis: later axes include the unknown states of earlier ones, so that all patterns
+        # arise.
         for axis in range(1, table.ndim):
             table = np.concatenate([table, reduce(table, axis=axis, keepdims=True)], axis)
         return np.column_stack([table.reshape(len(self), -1), np.full(len(self), no_state)])
@@ -319,8 +320,8 @@ JointTable.layer_type = JointTableLayer
 def tabulated(plan: Plan, move: Move = "log", budget: TableBudget = TRACE_TABLES) -> Plan:
     """Replace units over few discrete variables by tables of their values.
 
-    ``move`` says which pass fills the tables, sum-product ("log") or max-product: under it the
-    root has the same values. The plan itself where tables would not make it much smaller.
+    ``move``: the pass that fills the tables, sum-product ("log") or max-product: under it the
+    root has the same values. Returns the plan itself if tables would not make it much smaller.
     """
     return plan.remember(("tabulated", move, budget), lambda: _tabulate(plan, move, budget))
 
@@ -365,7 +366,7 @@ class _Border:
         while stack:
             position = stack.pop()
             unit = plan.units[position]
-            # The highest small units: what lies below them is never visited again.
+            # The highest small units: units below them are never visited again.
             if unit.children and self.is_small(unit.scope):
                 self.tables[unit.scope].append(position)
                 continue
@@ -431,7 +432,7 @@ def _sum_tables(
     states = {scope: joint_states(border.shape(scope)) for scope in tables}
     X = _rows_of_states(states, plan.n_columns)
     values = input_buffer(plan, lambda layer: layer.log_prob(X), (len(X),))
-    # What lies above all tables is not needed
+    # Units above all tables are not needed
     highest = max(map(max, tables.values()))
     below = [layer for layer in plan.layers if layer.units.start <= highest]
     run_steps(below, values, "log", plan.weights)

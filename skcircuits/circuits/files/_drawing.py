@@ -29,7 +29,7 @@ def layered_positions(
     members: dict[int, list[Hashable]] = defaultdict(list)
     for node, level in levels.items():
         members[level].append(node)
-    # What the parents of a node say about its place; siblings keep their order.
+    # Mean position of the parents of a node; siblings keep their order.
     wishes: dict[Hashable, list[float]] = {node: [] for node in children}
     places: dict[Hashable, tuple[float, float]] = {}
     for level in sorted(members):
@@ -60,7 +60,7 @@ SMALL = 60
 class Node(NamedTuple):
     """A unit, or a region: all units with one scope.
 
-    ``label``: lines of words; ``kind``: what it is; ``x``, ``y``: place; x in (0, 1), y = minus the
+    ``label``: lines of words; ``kind``: its type; ``x``, ``y``: place; x in (0, 1), y = minus the
     level; ``size``: number of units.
     """
 
@@ -139,7 +139,7 @@ def _label(unit: Unit, names: Sequence[str] | None) -> str:
     return f"{type(unit).__name__}\n{name_variables(unit.scope, names)}"
 
 
-# Beyond these a drawing is neither readable nor fast; the text says what there is.
+# Larger drawings are neither readable nor fast; the text summarises the circuit.
 MAX_NODES, MAX_UNITS = 200, 20_000
 COLORS = {"sum": "#fff3d6", "product": "#dbe9f6", "input": "#e6f2e1", "region": "#dbe9f6"}
 FONT, LEVEL, GAP = 11, 70, 12

@@ -61,7 +61,7 @@ def save(root: Unit, path: str | PathLike[str]) -> None:
     inputs = [unit for unit in units.inputs if isinstance(unit, InputUnit)]
     names = [type(unit).__name__ for unit in inputs]
     families = sorted(set(names))
-    # A kind also tells the family of an input unit.
+    # A kind also identifies the family of an input unit.
     kinds = units.kinds.copy()
     kinds[kinds == INPUT] = [INPUT + families.index(name) for name in names]
     header = {"format": FORMAT, "version": VERSION, "families": families}
@@ -98,7 +98,7 @@ def load(path: str | PathLike[str]) -> Unit:
         return _rebuild(*_read_arrays(path))
     except (FileNotFoundError, CircuitFileError):
         raise
-    # What zip, NumPy and the constructors raise on damaged bytes.
+    # Exceptions of zip, NumPy and the constructors for damaged bytes.
     except (
         *(ValueError, KeyError, IndexError, TypeError, OverflowError, EOFError, OSError),
         *(MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError),
@@ -117,7 +117,7 @@ def _read_arrays(path: str | PathLike[str]) -> tuple[dict[str, np.ndarray], list
     with loaded as archive:
         families = _check_header(archive["header"])
         expected = {*GRAPH_ARRAYS, *(name for family in families for name in _names(family))}
-        # What the header does not announce is not even unpacked
+        # Arrays that the header does not list are not even unpacked
         return {name: archive[name] for name in archive.files if name in expected}, families
 
 

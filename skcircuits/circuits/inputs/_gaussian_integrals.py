@@ -31,10 +31,10 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 _MAX_BOUNDED = 3
 _DROP = 40.0  # nats below its peak from where on an integrand is left out
 _FAR = 1e140  # standard deviations from where on no mass is left, and whose square is still a float
-_FLAT = 1e-3  # nats that may be between a peak and what is taken for it
+_FLAT = 1e-3  # nats between a peak and its approximation
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 _FAR_OUT = 9.0  # standard deviations beyond which there is less mass than 1e-18
-_REACH = 40.0  # standard deviations beyond which floats see no mass
+_REACH = 40.0  # standard deviations beyond which the mass underflows
 _LEAST_MASS = 1e-5  # of a rectangle, for ten digits of a sum of absolute errors
 
 LogFunction = Callable[[FloatArray], FloatArray]
@@ -77,7 +77,7 @@ def _by_pattern(stack: GaussianStack, X: FloatArray) -> FloatArray:
         if n_missing == 0:
             result[:, group.rows] = _complete(stack, columns[:, group.rows])
         elif n_observed > 0:
-            # What rows alone would cost, each by the smaller of its two blocks
+            # Cost of the rows alone, each with the smaller of its two blocks
             lone = group.counts * (min(n_missing, n_observed) + 1) ** 3
             shared = lone > CHOLESKYS_PER_FACTOR * n_observed**3
             _write_shared(stack, columns, group.take(shared), result)
@@ -465,7 +465,7 @@ def _find_peak(log_function: LogFunction, start: FloatArray, stop: FloatArray) -
     ends = log_function(np.stack([left, right]))
     inner = np.stack([right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)])
     values = log_function(inner)
-    # Fifty steps leave 4e-11 of the range: a peak is flat, nothing more is needed.
+    # Fifty steps leave 4e-11 of the range, which suffices because a peak is flat.
     for _ in range(50):
         down = values[0] > values[1]
         left, right = np.where(down, left, inner[0]), np.where(down, inner[1], right)

@@ -92,7 +92,7 @@ class BoxMasses:
         np.exp(self._layer.log_box(self._box.rows(rows)), out=masses)
 
     def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
-        """Give probabilities and what rounding may have done to them.
+        """Give probabilities and bounds of their rounding errors.
 
         ``rows`` (m,): which boxes; ``masses``, ``errors`` (n_units, m): receive the probabilities
         and bounds of their errors; 0 where both are surely 0.
@@ -107,7 +107,7 @@ class InputUnit(LeafUnit, ABC):
     """Base class of the families of input units: an immutable node with parameters.
 
     A family is a subclass with a constructor that takes ``parameters()``, sets ``scope`` (a
-    tuple of column numbers) and checks what it gets, and ``layer_type``, the `InputLayer` that
+    tuple of column numbers) and checks its arguments, and ``layer_type``, the `InputLayer` that
     evaluates many of its units at once. `register_input_unit` lets files hold it. Attributes
     are set once.
 
@@ -517,8 +517,9 @@ class DifferentiableLayer(DensityLayer):
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
         """Add the gradients of the log densities, weighted by the flows of the units.
 
-        ``score`` (n_columns, n): changed in place; what a unit cannot see, or is NaN, receives
-        nothing; ``flows`` (n_units, n): flows; ``X`` (n, n_columns): rows, NaN marginalised.
+        ``score`` (n_columns, n): changed in place; columns outside of a unit's scope, and NaN
+        cells, are not changed; ``flows`` (n_units, n): flows; ``X`` (n, n_columns): rows, NaN
+        marginalised.
         """
 
 

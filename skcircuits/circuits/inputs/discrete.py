@@ -107,7 +107,7 @@ class DiscreteLayer(DiscreteInputLayer):
         for start, count in zip(*self._scope_runs):
             own, variable = slice(start, start + count), int(self.scopes[start, 0])
             n_states = cardinalities[variable]
-            # States, the missing one, and a column for what is no state
+            # States, the missing state, and a column for invalid states
             table = np.zeros((count, n_states + 2))
             known = min(n_states, self.masses.shape[1])
             table[:, :known] = self.masses[own, :known]
@@ -118,7 +118,7 @@ class DiscreteLayer(DiscreteInputLayer):
         """Positions in the lookup table of the layer's columns.
 
         ``X`` (n, n_columns): rows of state codes, NaN for unknown. Returns (n_distinct_columns, n):
-        a state, or one past the last state for what is no state, or two for NaN.
+        a state, or one past the last state for invalid states, or two for NaN.
         """
         cells = X.T[self._columns]
         n_states = self.log_masses.shape[1]

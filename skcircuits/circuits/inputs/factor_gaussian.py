@@ -33,7 +33,7 @@ from skcircuits.protocols import BoolArray, FloatArray
 class FactorGaussianLayer(MultivariateGaussianLayer):
     """Many low-rank Gaussian units over the same variables with equally many factors.
 
-    What has no formula in the factors (boxes, pairs of units) sees dense covariances.
+    Operations without a formula in the factors (boxes, pairs of units) use dense covariances.
 
     ``variables`` (scope_size,): columns of all units; ``gaussians``: means, loadings and noise
     variances of the units.
@@ -146,7 +146,7 @@ class FactorGaussian(MultivariateGaussian):
         self.loadings = float_array(loadings, "loadings").copy()
         self.noise_variances = float_array(noise_variances, "noise_variances").copy()
         self._check_parameters()
-        # Variables are kept sorted, and what belongs to them follows
+        # Variables are sorted, together with their parameters
         order = np.argsort(variables)
         for array in (self.mean, self.loadings, self.noise_variances):
             array[:] = array[order]

@@ -75,7 +75,7 @@ class SinhMap:
         squares = variances * self.curvatures**2
         mean = self.mean(means, variances)
         doubled = np.cosh(np.clip(2.0 * self.curvatures * means, -_FARTHEST, _FARTHEST))
-        # (e^2v cosh 2m - 1) / 2 - e^v (cosh 2m - 1) / 2, factored so that nothing cancels
+        # (e^2v cosh 2m - 1) / 2 - e^v (cosh 2m - 1) / 2, factored to avoid cancellation
         bent = 0.5 * np.expm1(squares) * (np.exp(squares) * doubled + 1.0) / self._divisors**2
         return mean, np.where(self.curvatures > 0.0, bent, variances)
 
@@ -154,7 +154,7 @@ class JohnsonGaussianLayer(DensityLayer):
         means, precisions = gaussians.means[units], gaussians.precisions[units]
         offsets = np.where(missing, 0.0, normal - means)
         free = missing[:, :, None] & missing[:, None]
-        # observed cells: one equation each that says so
+        # observed cells: one equation each
         matrix = np.where(free, precisions, np.eye(cells.shape[1]))
         side = np.einsum("nij,nj->ni", np.where(free, precisions, 0.0), means) - np.einsum(
             "nij,nj->ni", precisions, offsets

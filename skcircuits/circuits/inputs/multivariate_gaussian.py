@@ -105,7 +105,7 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         """Select the columns of the scope, shape (n, scope_size)."""
         return np.ascontiguousarray(X[:, self.variables])
 
-    # What a stack of Gaussians can be asked; low-rank stacks have functions of their own
+    # Operations of a stack of Gaussians; low-rank stacks have separate functions
     _conditionals: ClassVar[type[Conditionals]] = _GaussianConditionals
     _log_density: ClassVar[Callable[..., FloatArray]] = staticmethod(log_density)
     _log_peak: ClassVar[Callable[..., FloatArray]] = staticmethod(log_peak)
@@ -237,7 +237,7 @@ class MultivariateGaussian(InputUnit):
         except np.linalg.LinAlgError:
             symmetric = False
         if not symmetric:
-            # Named in the error: it says how much must be added to the diagonal.
+            # Named in the error: it shows how much must be added to the diagonal.
             smallest = float(np.linalg.eigvalsh(self.covariance).min())
             raise ValueError(
                 must(

@@ -123,7 +123,7 @@ class Poisson(InputUnit):
 
 
 def _log_mass(counts: FloatArray, rates: FloatArray) -> FloatArray:
-    """Log mass of what may be counts."""
+    """Log probability of possible counts."""
     is_count = (counts >= 0) & (counts == np.floor(counts))
     counts = np.where(is_count, counts, 0.0)
     log_masses = xlogy(counts, rates) - rates - gammaln(counts + 1.0)

@@ -93,7 +93,7 @@ def require_registered(families: Collection[type]) -> None:
 class Rules:
     """Functions of one or several input units, one per combination of families.
 
-    ``action`` completes "input units that are ..." in the error for what has no rule.
+    ``action`` completes "input units that are ..." in the error if there is no rule.
     """
 
     def __init__(self, action: str) -> None:

@@ -65,7 +65,7 @@ class _Flattening:
             self._terms[id(unit)] = self._expand(unit)
 
     def unit(self, original: Unit) -> Unit:
-        """Build the unit that stands for one of the circuit, once."""
+        """Build the replacement of a unit of the circuit, once."""
         key = id(original)
         if key not in self._built:
             terms = self._terms[key]
@@ -134,7 +134,7 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
     probabilities.
     """
     patterns, pattern_of = distinct_patterns(_bounded(plan, box))
-    # Variables without bounds integrate to one, whatever else the row says
+    # Variables without bounds integrate to one, whatever the other bounds are
     log_whole = plan.remember("log_whole", lambda: log_partition(plan))
     result = np.full(len(box.lower), log_whole)
     for number, pattern in enumerate(patterns):
@@ -174,7 +174,7 @@ def _settle(linear: _LinearPass, result: FloatArray, doubtful: IntArray, whole: 
     known, raised = linear(_write_bounds, doubtful, 2)
     result[doubtful] = known
     doubtful = doubtful[~_is_exact(known, raised, smallest)]
-    # Not underflow where no way is left to satisfy all bounds
+    # No underflow if the bounds cannot be satisfied
     zeros = doubtful[result[doubtful] == 0.0]
     is_impossible = linear(_write_possible, zeros, 2)[0] == 0.0
     return np.setdiff1d(doubtful, zeros[is_impossible])
@@ -216,7 +216,7 @@ class _LinearPass:
         for batch in memory_bound_chunks(n, k * plan.bytes_per_row, at_most=BATCH_ROWS // k):
             own = batch if rows is None else rows[batch]
             shape = (plan.n_units, k, batch.stop - batch.start)
-            # Batches of one size share a buffer: new memory costs as much as what is written
+            # Batches of one size share a buffer: new memory costs as much as writing to it
             values = values if values.shape == shape else np.empty(shape)
             for units, masses in self._inputs:
                 write(masses, own, values[units])

@@ -58,7 +58,7 @@ class CircuitQueries(Immutable, ABC):
     @cached_property
     def cardinalities(self) -> dict[int, int]:
         """Number of states of each discrete variable."""
-        # A copy: callers may change what they get, the plan's own stays
+        # A copy: callers may change the result, but not the plan
         return dict(self.plan.cardinalities)
 
     @cached_property

@@ -63,7 +63,7 @@ class LinearCircuit:
         alternatives: list[tuple[Evidence, list[LinearBound]]],
         integers: frozenset[int] = frozenset(),
     ) -> None:
-        """Take the variables that stand for the integers they round to."""
+        """The variables that represent the integers they round to."""
         self._plan = plan
         found = [_alternative(plan, known, bounds, integers) for known, bounds in alternatives]
         self._parts = [part for part in found if part is not None]
@@ -140,7 +140,7 @@ class LinearCircuit:
 
 
 class _Exact:
-    """Rows of evidence that exclude each other and together say the same as the inequalities."""
+    """Mutually exclusive rows of evidence that are jointly equivalent to the inequalities."""
 
     is_exact = True
 
@@ -161,7 +161,7 @@ class _Exact:
 def _alternative(
     plan: Plan, known: Evidence, bounds: list[LinearBound], integers: frozenset[int]
 ) -> _Exact | _Slices | None:
-    """What one list of bounds means; None where it is impossible."""
+    """The evidence of one list of bounds; None if it is impossible."""
     bounds = [_without_observed(bound, known) for bound in bounds]
     if any(not bound.factors and not bound.lower <= 0.0 <= bound.upper for bound in bounds):
         return None
@@ -248,7 +248,7 @@ def _integer_rows(
     bounds: list[LinearBound],
     integers: frozenset[int],
 ) -> _Exact | None:
-    """Boxes around each integer of one variable, and what the bounds then leave of the other."""
+    """Boxes around each integer of one variable, with the remaining interval of the other."""
     ranges = {v: integer_range(plan, known, v) for v in variables if v in integers}
     # The variable of fewer integers is looked at one by one
     outer = min(ranges, key=lambda v: ranges[v][1] - ranges[v][0])
@@ -309,7 +309,7 @@ def around_integers(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def integer_range(plan: Plan, known: Evidence, variable: int) -> tuple[float, float]:
-    """Integers that a variable may round to, but for masses that floats do not see."""
+    """Integers that a variable may round to, except for masses below rounding errors."""
     breaks, atoms = _breakpoints(plan, variable)
     ends = np.concatenate([breaks, atoms])
     low, high = (float(end[0]) for end in known.bounds(variable))
@@ -350,7 +350,7 @@ class _Slices:
         with np.errstate(divide="ignore"):
             log_weights = np.log(self._rule.weights[possible])
         log_mass = RestrictedCircuit(plan, evidence).log_mass() + log_weights
-        # Where densities vanish, nothing can be asked
+        # Densities that vanish cannot be conditioned on
         seen = np.flatnonzero(log_mass > -np.inf)
         self._kept, self._log_mass = possible[seen], log_mass[seen]
         self.is_possible = len(seen) > 0
@@ -371,7 +371,7 @@ class _Slices:
         if n_grid > 4 * MAX_TRIANGLES:
             raise _too_many_triangles()
         corners = cut_plane(x_breaks, y_breaks, lines)
-        # Bounds do not change sign within a triangle: its centre speaks for it
+        # Bounds do not change sign within a triangle, which is tested at its centre
         lower, upper, possible = self._ends(corners.mean(axis=1))
         corners = corners[possible & (lower < upper)]
         if len(corners) > MAX_TRIANGLES:
@@ -387,7 +387,7 @@ class _Slices:
         return Rules([*parts, Atoms(both)])
 
     def _ends(self, values: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """What bounds leave of the last variable at values (n, n_outer), and where any are met."""
+        """The interval of the last variable at values (n, n_outer), and where it is not empty."""
         lower, upper = np.full(len(values), -np.inf), np.full(len(values), np.inf)
         possible = np.ones(len(values), dtype=bool)
         for *factors, last, low, high in self._rows:
@@ -400,7 +400,7 @@ class _Slices:
         return lower, upper, possible
 
     def _at(self, values: FloatArray) -> tuple[IntArray, Evidence]:
-        """Which values (n, n_outer) are possible, and what is known there."""
+        """Which values (n, n_outer) are possible, and the evidence there."""
         lower, upper, possible = self._ends(values)
         kept = np.flatnonzero(possible & (lower < upper))
         known = self._known.rows(np.zeros(len(kept), dtype=np.intp))
@@ -412,7 +412,7 @@ class _Slices:
         return kept, Evidence(cells, Box(low, high, known.box.closed, known.box.states))
 
     def log_mass(self) -> FloatArray:
-        """Log probability that each node stands for."""
+        """Log weight of each node."""
         return self._log_mass
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:

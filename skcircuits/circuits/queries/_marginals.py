@@ -152,7 +152,7 @@ def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
     for batch in _batches(plan, X):
         mean = batch.means().T
         total = np.zeros(mean.shape)
-        # Law of total variance around the known mean: nothing cancels.
+        # Law of total variance around the known mean, without cancellation.
         for variable, unknown, fractions in batch.states:
             distance = np.arange(len(fractions))[:, None] - mean[variable, unknown]
             total[variable, unknown] += (fractions * distance**2).sum(axis=0)
@@ -234,7 +234,7 @@ def require_possible(plan: Plan, log_probabilities: FloatArray, first_row: int =
 
 
 class _Batch(NamedTuple):
-    """Some rows with the flows of all input units, and what these say of missing states."""
+    """Some rows with the flows of all input units, for the distributions of missing states."""
 
     plan: Plan
     rows: slice
@@ -296,7 +296,7 @@ def condition(plan: Plan, x: FloatArray) -> Unit | None:
     """Build the circuit of the unknown variables given the known ones.
 
     The probability of the observed cells is pushed into the sum weights (θ_c p_c(x_o) /
-    p_n(x_o)), so the result is normalised and nothing is divided at the end.
+    p_n(x_o)), so that the result is normalised without a division at the end.
     """
     values = log_values(plan, x[None])
     require_possible(plan, values[plan.root])
@@ -334,7 +334,7 @@ def prune(
     leaf_of: Callable[[InputUnit], InputUnit | None],
     weights_of: Callable[[int], _Weights],
 ) -> Unit | None:
-    """Rebuild a circuit with other leaves and weights; what becomes constant disappears."""
+    """Rebuild a circuit with other leaves and weights; constants are removed."""
     # Children come before parents in a plan, so that one sweep rebuilds everything.
     built: list[_Remainder] = []
     position_of = plan.position
@@ -360,7 +360,7 @@ def prune(
 
 
 class _Remainder(NamedTuple):
-    """What is left of a unit: a unit (None: nothing but the constant) times a constant.
+    """The remainder of a unit: a unit (None if only the constant remains) times a constant.
 
     Products of constants leave the range of floats long before the circuit does.
     """

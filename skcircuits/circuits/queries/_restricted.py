@@ -36,7 +36,7 @@ class RestrictedCircuit:
     """A smooth and decomposable circuit given evidence about n rows."""
 
     def __init__(self, plan: Plan, evidence: Evidence, restrict: Restriction = restrict) -> None:
-        """Take what restricts an input layer where that is not evidence alone."""
+        """`restrict`: how input layers are restricted, if not by evidence alone."""
         self._plan, self.evidence, self._restrict = plan, evidence, restrict
 
     @property
@@ -158,7 +158,7 @@ class _Batch:
         parts = [(units, layer.layer, *layer.moments()) for units, layer in self._layers]
         for units, layer, own_mean, _ in parts:
             mean += per_column(layer, self.flows[units][..., None] * own_mean, n_columns)
-        # Law of total variance around the known mean: nothing cancels
+        # Law of total variance around the known mean, without cancellation
         for units, layer, own_mean, own_variance in parts:
             distance = own_mean - mean[layer.scopes].transpose(0, 2, 1)
             spread = np.where(np.isfinite(distance), own_variance + distance**2, 0.0)
@@ -246,7 +246,7 @@ class _Batch:
         for unit, mode in zip(part.tolist(), modes):
             kept, X = ~is_out[unit], self._evidence.X.copy()
             X[:, restricted.layer.scopes[unit, kept]] = mode[:, kept]
-            # What is known of the columns left out counts by its mass given the mode
+            # Evidence of the columns that are left out counts by its mass given the mode
             known = Evidence(X, self._evidence.box)
             values[unit] = self._restrict(restricted.layer, known).log_mass()[unit]
         return values
@@ -256,7 +256,7 @@ class _Batch:
         plan = self._plan
         is_out = np.array([left_out.issuperset(unit.scope) for unit in plan.units])
         for step in plan.layers:
-            # Layer by layer: what is summed out must stand before the next layer reads it
+            # Layer by layer: columns must be summed out before the next layer reads them
             run_steps([step], values, "max", plan.weights)
             units = np.flatnonzero(is_out[step.units]) + step.units.start
             values[units] = self.values[units]

@@ -127,13 +127,13 @@ class ScoredCircuit:
         for f, feature in enumerate(features):
             adjoints = self._adjoints(self._tilted(feature.variable, centred, f))
             for (units, layer), seen, offset in zip(self._layers, sees, centred):
-                # Units that see both are done
+                # Units over both are done
                 tilted = self._flows_of(units, layer, adjoints) * ~seen[:, f, None]
                 result[f] += np.tensordot(tilted, offset, axes=2)
         return ((result + result.T) / 2.0)[None]
 
     def _seen(self, layer: RestrictedLayer, features: list[Feature]) -> BoolArray:
-        """Which units see the variables of which features, (n_units, F)."""
+        """Which units contain the variables of which features, (n_units, F)."""
         seen = [(layer.layer.scopes == feature.variable).any(axis=1) for feature in features]
         return np.stack(seen, axis=1)
 
@@ -244,7 +244,7 @@ class _Random:
 
 
 class _Largest:
-    """Chooses what is largest, the first of those that tie."""
+    """Chooses the largest, the first of ties."""
 
     def columns(self, weights: FloatArray) -> IntArray:
         """A column of each row of weights (n, k)."""
@@ -318,7 +318,7 @@ class _Trace:
     def _descend(
         self, step: SumLayer, units: IntArray, rows: IntArray, collected: IntArray
     ) -> IntArray:
-        """Choose children of sums by what they give to the score."""
+        """Choose children of sums by their contribution to the score."""
         weights = self._polynomials.relative_weights(step, self._plan.weights.linear[step.edges])
         edges, first = step.edges_of(units - step.units.start)
         lengths = step.lengths[units - step.units.start]
@@ -458,7 +458,7 @@ class Polynomials:
         n_inputs = plan.inputs[-1][0].stop
         for name in ("values", "scales", "degrees", "masses"):
             getattr(tilted, name)[:n_inputs] = getattr(self, name)[:n_inputs]
-        # What cancels to zero still has derivatives: possible is what was possible before
+        # Values that cancel to zero still have derivatives: possible totals remain the same
         tilted._is_possible = np.asarray(self.values.any(axis=1))
         masses = self.masses[units, : len(points)] * factors
         tilted._place(units, masses, self.scales[units], points)

@@ -176,14 +176,14 @@ class Supports:
             return states
         if isinstance(unit, Sum):
             states = 0
-            # What has weight zero is impossible, whatever its support.
+            # Children of weight zero are impossible, whatever their support.
             for child in positive_children(unit):
                 states |= self._states[id(child)]
             return states
         return self._everything
 
     def _states_of_input(self, unit: LeafUnit) -> int:
-        """Find the mask of an input unit; what says nothing of its support allows all."""
+        """The mask of an input unit; all values are possible if its support is unknown."""
         states, intervals = unit.possible_states(), unit.possible_intervals()
         if states is not None:
             return self._only(STATES, unit.scope[0], states)

@@ -168,7 +168,7 @@ def is_deterministic(circuit: Rooted) -> bool:
 def require_deterministic(circuit: Rooted, purpose: str, way_out: str = "") -> None:
     """Raise an error for a circuit that is not provably deterministic.
 
-    ``circuit``: the circuit; ``purpose``: what determinism is needed for, as it ends the sentence
+    ``circuit``: the circuit; ``purpose``: why determinism is needed, as the end of the sentence
     "must be deterministic"; ``way_out``: what to do instead.
 
     Raises ``CircuitPropertyError`` if it is not provably deterministic.
@@ -287,7 +287,7 @@ def find_conflict(p: Circuit, q: Circuit) -> Conflict | None:
     left, right = _partitions(p), _partitions(q)
     sides = [partition for side in (left, right) for found in side.values() for partition in found]
     scopes = {scope for partition in sides for scope in partition}
-    # The usual case in linear time: if all scopes of both form one vtree, nothing can conflict
+    # The usual case in linear time: if all scopes of both form one vtree, there are no conflicts
     only_products = all(len(partition) > 1 for partition in sides)
     if only_products and masks_are_laminar([*left, *right, *scopes]):
         return None
@@ -297,7 +297,7 @@ def find_conflict(p: Circuit, q: Circuit) -> Conflict | None:
 
 
 def require_compatible(p: Circuit, q: Circuit) -> None:
-    """Refuse two circuits that are not compatible, naming what differs."""
+    """Raise an error that names the difference if two circuits are not compatible."""
     if p.variables != q.variables:
         raise IncompatibleCircuitsError(
             must(
@@ -342,8 +342,8 @@ def _partitions(circuit: Circuit) -> dict[int, set[Partition]]:
 class _Search:
     """Walks over pairs of partitions that meet; every pair is visited once.
 
-    A side of a pair is a tuple of scopes: one scope stands for a unit, several for the
-    product of units with these scopes.
+    A side of a pair is a tuple of scopes: one scope is that of a unit, several are those
+    of a product of units.
     """
 
     def __init__(self, left: dict[int, set[Partition]], right: dict[int, set[Partition]]) -> None:

@@ -99,7 +99,7 @@ class Rooted(Protocol):
 class WeightedUnit:
     """A unit with a factor, such as ``0.3 * p``: a term of a sum.
 
-    ``weight``: non-negative factor; ``unit``: what is weighted.
+    ``weight``: non-negative factor; ``unit``: the unit.
     """
 
     def __init__(self, weight: float, unit: Unit) -> None:
@@ -154,7 +154,7 @@ def _terms(term: WeightedUnit | Unit) -> list[tuple[float, Unit]]:
 def as_unit(term: Unit | WeightedUnit) -> Unit:
     """Turn a weighted term into a unit: a sum with one child.
 
-    ``term``: what an expression of units evaluates to. Returns the unit itself, or ``Sum([unit],
+    ``term``: the value of an expression of units. Returns the unit itself, or ``Sum([unit],
     weights=[weight])``.
 
     Raises ``TypeError`` if ``term`` is neither.
@@ -232,7 +232,7 @@ class Sum(Unit):
 def linked_product(children: tuple[Unit, ...], scope: Scope) -> Product:
     """Build a product of units that are known to be right, without checks."""
     unit = Product.__new__(Product)
-    # Past the checks: learners build thousands of units from parts that they know
+    # Without checks: learners build thousands of units from valid parts
     unit.__dict__.update(children=children, scope=scope)
     return unit
 
@@ -324,7 +324,7 @@ SUM, PRODUCT, INPUT = 0, 1, 2
 class UnitList(NamedTuple):
     """Units without links: a list, children before parents, that names children by their places.
 
-    What files and pickles hold of a circuit: linked units would be pickled by recursion, one level
+    The form of circuits in files and pickles: linked units would be pickled by recursion, one level
     of the circuit at a time.
     """
 
@@ -367,7 +367,7 @@ class UnitList(NamedTuple):
 
 
 def _kind(unit: Unit) -> int:
-    """Number that says what a unit is."""
+    """Number of the type of a unit."""
     if isinstance(unit, Sum):
         return SUM
     return PRODUCT if isinstance(unit, Product) else INPUT

@@ -47,7 +47,7 @@ class ContinuousFactor:
     gradient: Callable[[FloatArray], FloatArray]
 
     def __post_init__(self) -> None:
-        # A copy: what networks derive from it is kept.
+        # A copy, because networks cache derived quantities.
         variables = np.atleast_2d(integer_array(self.variables, "variables"))
         object.__setattr__(self, "variables", variables)
 

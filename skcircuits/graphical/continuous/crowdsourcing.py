@@ -66,7 +66,7 @@ class CrowdsourcingModel:
         shape: float = 3.0,
         rate: float = 1.0,
     ) -> None:
-        # Copies: what is derived from them is kept.
+        # Copies, because derived quantities are cached.
         self.items = integer_array(items, "items")
         self.workers = integer_array(workers, "workers")
         self.estimates = float_array(estimates, "estimates").copy()

@@ -87,7 +87,7 @@ class SensorNetwork:
         prior_scale: float | None = None,
         box: tuple[float, float] | None = None,
     ) -> None:
-        # Copies: what is derived from them is kept.
+        # Copies, because derived quantities are cached.
         self.pairs = _two_columns(integer_array(pairs, "pairs"), "pairs")
         self.distances = float_array(distances, "distances").ravel().copy()
         self.anchors = _two_columns(float_array(anchors, "anchors"), "anchors").copy()

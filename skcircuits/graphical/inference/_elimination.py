@@ -130,7 +130,7 @@ def _greedy_order(
 
 
 class _Clique(NamedTuple):
-    """What summing a variable out would cost.
+    """Cost of summing a variable out.
 
     The edges it adds, the pairs of states that these join, and the cells of its table.
     """
@@ -227,7 +227,7 @@ _CRITERIA = {
 
 @dataclass(frozen=True)
 class Bucket:
-    """One variable with what is needed to sum it out.
+    """One variable, with the tables for summing it out.
 
     ``separator`` holds the variables that its message depends on, those eliminated first in
     front; ``factors`` and ``children`` are the indices of the factors multiplied here and of

@@ -37,7 +37,7 @@ _MAX_SINGLE_CELLS = 2**20
 # Below, both passes take less time than the search for several trees, or a tree of its own.
 _MIN_SPLIT_CELLS = 2**18
 _MIN_OWN_CELLS = 2**14
-# Time of both passes, where the way to the root takes one.
+# Time of both passes relative to that of the forward pass.
 _TWO_PASSES = 2.5
 # Rows with missing values have few patterns and come again.
 _MAX_KEPT = 1024
@@ -491,7 +491,7 @@ class Posteriors:
                 for v, found in layer.items()
             ]
             rest, n_cells, open_variables = (relevant, below), below[1], others
-        # Where nothing was peeled, other queries may know the tree of all variables.
+        # If no variable was removed, other queries may have cached the tree of all variables.
         whole = self._improved(hidden, *rest) if jobs else self.all_hidden(hidden)
         return [*jobs, (whole, open_variables)]
 

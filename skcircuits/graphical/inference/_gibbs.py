@@ -61,7 +61,8 @@ def full_conditionals(
 def log_full_conditional(conditional: FullConditional, codes: IntArray) -> FloatArray:
     """Evaluate a full conditional of rows, (n, k), up to a constant per row.
 
-    ``codes`` (d, n) has the rows as its columns: what a variable depends on is read as a whole.
+    ``codes`` (d, n) has the rows as its columns: the cells that a variable depends on are
+    contiguous.
     """
     # Usually a single table: the merged one.
     lookups = zip(conditional.columns, conditional.strides, conditional.log_tables)

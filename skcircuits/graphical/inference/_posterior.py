@@ -287,7 +287,7 @@ def _component(
     # Single variables keep those in the order that no factor mentions.
     chosen = elimination_order([*scopes, *([v] for v in variables)], cardinalities, order)
     tree = build_tree(scopes, chosen, cardinalities.tolist())
-    # What separates the component from the rest: all that its tables depend on.
+    # The separator of the component: all variables that its tables depend on.
     boundary = sorted({v for factor in touching for v in factor.scope} - members)
     return Component(tree, touching, np.array(boundary, dtype=np.int64))
 
@@ -329,7 +329,7 @@ def _n_message_cells(tree: EliminationTree) -> int:
 
 
 def _check_size(n_cells: int, width: int) -> None:
-    """Refuse before the work starts what would not fit."""
+    """Raise MemoryError in advance if tables would not fit."""
     n_bytes = 8 * n_cells
     if n_bytes > working_memory_bytes():
         condition = "fit into the working memory"

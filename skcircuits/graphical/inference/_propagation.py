@@ -36,7 +36,7 @@ _MAX_CONTRACTED = 8
 
 @dataclass(frozen=True)
 class Messages:
-    """What the forward pass leaves behind, per bucket of the tree.
+    """Results of the forward pass, per bucket of the tree.
 
     ``conditionals`` have the shape (rows or 1, states, *separator) and are uniform in contexts
     of probability zero; None where the table was not written out. ``messages`` are those of the
@@ -58,9 +58,9 @@ def forward_pass(
     first_needed: int = 0,
     log_scale: float = 0.0,
 ) -> Messages:
-    """Sum the variables out, leaves first; ``log_scale`` is what the factors were divided by.
+    """Sum the variables out, leaves first; ``log_scale``: logarithm of the divisor of the factors.
 
-    Nobody asks for the conditional distributions of the buckets before ``first_needed``.
+    Conditional distributions of the buckets before ``first_needed`` are not computed.
     """
     incoming: list[list[Table]] = []
     messages: dict[int, Table] = {}
@@ -177,7 +177,7 @@ def joint_of_last(solved: Messages, variables: Axes) -> FloatArray:
     total = np.zeros((1, *solved.tree.shape(variables)))
     for bucket, arriving in zip(solved.tree.buckets[n_first:], solved.incoming[n_first:]):
         n_factors = len(bucket.factors)
-        # Messages of the variables themselves are sums of what is multiplied here.
+        # Messages of the variables themselves are sums of these products.
         outer = [t for t, child in zip(arriving[n_factors:], bucket.children) if child < n_first]
         for table in [*arriving[:n_factors], *outer]:
             total = total + align(table.log_values(), table.axes, variables)

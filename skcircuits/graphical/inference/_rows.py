@@ -29,7 +29,7 @@ def read_rows(X: ArrayLike, cardinalities: IntArray) -> tuple[IntArray, BoolArra
     filled = np.where(missing, 0.0, table)
     invalid = (filled < 0) | (filled >= cardinalities) | (filled != np.floor(filled))
     if invalid.any():
-        # One culprit says more than a count.
+        # One example is more informative than a count.
         row, column = np.argwhere(invalid)[0].tolist()
         raise ValueError(
             must(
@@ -55,7 +55,7 @@ def evidence_row(
     variable_names: Names = None,
     state_names: StateNames = None,
 ) -> FloatArray:
-    """Turn evidence into one row, NaN where nothing is known."""
+    """Turn evidence into one row, NaN where unknown."""
     if evidence is not None and not isinstance(evidence, Mapping):
         row = np.atleast_2d(float_array(evidence, "evidence"))
         if row.shape != (1, n_variables):
@@ -88,7 +88,7 @@ def check_names(
     state_names: Sequence[Sequence[str]] | None,
     cardinalities: IntArray,
 ) -> tuple[Names, StateNames]:
-    """Check that names fit to the variables and tell them apart."""
+    """Check that there is one distinct name per variable."""
     variables = None if variable_names is None else listed(variable_names, "variable_names")
     if variables is not None:
         _check_distinct(variables, len(cardinalities), "variable_names")

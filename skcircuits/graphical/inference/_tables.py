@@ -67,7 +67,7 @@ def spread(values: NDArray[Number], shape: Sequence[int]) -> NDArray[Number]:
 
 def scaled_table(values: FloatArray, axes: Axes) -> tuple[Table, FloatArray]:
     """Divide each row of values by its largest; give the table and the logarithms of these."""
-    # One copy of what a contraction left in another order, here instead of in each use
+    # One copy of a contraction in another order, here instead of in each use
     values = np.ascontiguousarray(values)
     peak = values.reshape(len(values), -1).max(axis=1)
     values = values / _per_row(np.where(peak > 0, peak, 1.0), values)
@@ -130,7 +130,7 @@ def _sum_out(named: _Named, kept: Collection[int]) -> _Named:
 
 
 def _product(first: _Named, second: _Named, kept: Collection[int]) -> _Named:
-    """Multiply two tables and sum over the variables that nobody keeps."""
+    """Multiply two tables and sum over the variables that are not kept."""
     a, a_axes = _sum_out(first, {*kept, *second[1]})
     b, b_axes = _sum_out(second, {*kept, *first[1]})
     states = {**dict(zip(a_axes, a.shape)), **dict(zip(b_axes, b.shape))}

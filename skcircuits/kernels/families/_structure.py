@@ -57,7 +57,7 @@ Combination = list[tuple[float, UnivariateFunction | None]]
 
 @dataclass(frozen=True)
 class Monomial(UnivariateFunction):
-    """(x y)^degree: what inner products are made of."""
+    """(x y)^degree, the factors of powers of inner products."""
 
     degree: int
 

@@ -78,7 +78,7 @@ class RBF(DistanceKernel):
 
     def _distances(self, X: FloatArray, Y: FloatArray) -> FloatArray:
         """Squared distances of all pairs, accurate next to 1/γ."""
-        # Centred first: what cancels in x² - 2xy + y² is then small.
+        # Centred first, so that cancellation in x² - 2xy + y² is small.
         center = Y.mean(axis=0) if len(Y) else 0.0
         near_X, near_Y = X - center, Y - center
         squares_X = np.einsum("ij,ij->i", near_X, near_X)

@@ -159,10 +159,10 @@ class _CentredPoints(NamedTuple):
 
 
 class _Smoothed(NamedTuple):
-    """What the patterns of a block make of the kernel, for one distinct covariance.
+    """Terms of the kernel for the patterns of a block and one distinct covariance.
 
-    ``roots`` (P, q, d): T, with zeros where observed; ``constants`` (P,): what depends on the
-    pattern alone.
+    ``roots`` (P, q, d): T, with zeros where observed; ``constants`` (P,): terms that depend
+    on the pattern alone.
     """
 
     roots: FloatArray

@@ -104,7 +104,7 @@ def log_expected_rbf_blocks(
 
 
 def _refuse_points_of_width_zero(stack: GaussianStack, gammas: FloatArray) -> None:
-    """Refuse kernels so narrow beside the columns that their integrals overflow."""
+    """Refuse kernels so narrow compared with the columns that their integrals overflow."""
     variances = np.diagonal(stack.distinct_covariances, axis1=1, axis2=2).max(axis=0, initial=0.0)
     reach = float((gammas * variances).max(initial=0.0))
     if reach > MAX_REACH:
@@ -125,7 +125,8 @@ def _is_far(
 
     with np.errstate(over="ignore"):
         if len(X) and len(points):
-            # Most often the corners of all rows and points already show that nothing is far
+            # Usually the bounding box of all rows and points already shows that no pair is far
+            # apart
             lowest = np.fmin(np.fmin.reduce(X), np.fmin.reduce(points))
             highest = np.fmax(np.fmax.reduce(X), np.fmax.reduce(points))
             if exponents(lowest, highest) <= _MAX_EXPANDED:
@@ -283,7 +284,7 @@ def _left_side(
 class ScaledPoints:
     """Points s (m, d) as the quadratic forms of K Gaussians need them.
 
-    ``centres`` (K, d): what points are centred at under each; ``gammas`` (d,): the diagonal of G.
+    ``centres`` (K, d): centres of the points under each; ``gammas`` (d,): the diagonal of G.
     """
 
     stack: GaussianStack
@@ -331,7 +332,7 @@ class ScaledPoints:
 
     @cached_property
     def shifts(self) -> FloatArray:
-        """What the points of each component differ by from the shared ones, shape (K, d)."""
+        """Differences of the points of each component from the shared ones, shape (K, d)."""
         return self.gammas * (self.centres.mean(axis=0) - self.centres)
 
     @cached_property
@@ -393,7 +394,7 @@ def _coefficients(group: PatternGroup, roots: FloatArray, n_columns: int) -> Flo
     size, _, n_components, n_patterns = roots.shape
     i, j = np.tril_indices(size)
     inverses = gram_of_lower(roots.reshape(size, size, -1))[i, j]
-    # 2 t' P^-1 t: entries beside the diagonal count for both sides
+    # 2 t' P^-1 t: off-diagonal entries count twice
     inverses *= np.where(i == j, 2.0, 4.0)[:, None]
     result = np.zeros((n_components, n_patterns, n_columns * (n_columns + 1) // 2 + 1))
     result[:, :, -1] = -1.0

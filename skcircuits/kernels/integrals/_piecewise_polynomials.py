@@ -23,7 +23,7 @@ from skcircuits.kernels.integrals.registry import register_expectation
 from skcircuits.numerics._arrays import divisors
 from skcircuits.protocols import FloatArray, IntArray
 
-# What is smaller than exp(-DECAY) times the largest value is left out.
+# Values below exp(-DECAY) times the largest are neglected.
 DECAY = 40.0
 N_NODES = 30
 # Pairs: nodes per interval, and the longest interval in units of the kernel's length.

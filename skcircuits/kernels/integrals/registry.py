@@ -93,7 +93,7 @@ def register_expectation(
     """
     known = _RULES.get((units.layer_type, kernel), Rules())
     new = Rules(points, pairs, log_blocks)
-    # Rules may come one by one: what is not given stays.
+    # Rules may be registered one by one: those not given are kept.
     _RULES[units.layer_type, kernel] = Rules(*(a or b for a, b in zip(new, known, strict=True)))
 
 

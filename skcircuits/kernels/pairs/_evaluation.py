@@ -156,7 +156,7 @@ def _uses(regions: list[Region], tables: Container[Scope]) -> Counter[Scope]:
 
 
 def _forget(values: Values, uses: Counter[Scope], scopes: list[Scope]) -> None:
-    """Count uses down and let go of what is not needed any more."""
+    """Count remaining uses down and release values that are no longer needed."""
     for scope in scopes:
         uses[scope] -= 1
         if uses[scope] == 0:
@@ -186,12 +186,12 @@ class _Block:
         parts = [self._pairing(region, *each) for each in zip(region.pairings, splits, strict=True)]
         if len(parts) == 1:
             return parts[0]
-        # A part without evidence has one circuit that stands for all: it is broadcast
+        # A part without evidence is the same for all circuits, and is broadcast
         n_left = max(part.shape[-4] for part in parts)
         n_right = max(part.shape[-2] for part in parts)
         shape = n_left, region.left.n_bases, n_right, region.right.n_bases
         result = np.empty((len(parts[0]), *shape))
-        # The two index arrays stand for adjacent axes, so that NumPy leaves the others in place.
+        # The two index arrays are for adjacent axes, so that NumPy leaves the others in place.
         bases_last = np.moveaxis(result, -3, -2)
         for pairing, part in zip(region.pairings, parts, strict=True):
             where = (..., pairing.left[:, None], pairing.right)
@@ -269,7 +269,7 @@ def _combine(first: FloatArray, second: FloatArray, splits: PartSplits) -> Float
 
 
 def _one_if_missing(cells: FloatArray) -> FloatArray:
-    """One row of NaN stands for rows without any observed cell."""
+    """One row of NaN represents rows without any observed cell."""
     return cells[:1] if np.isnan(cells).all() else cells
 
 

@@ -23,7 +23,7 @@ from skcircuits.exceptions import IncompatibleCircuitsError
 from skcircuits.kernels.families._structure import KernelStructure, Part
 from skcircuits.protocols import IntArray
 
-# A key or base: one unit, or several that stand for their product.
+# A key or base: one unit, or several for their product.
 Key = tuple[Unit, ...]
 # A sum or a base of a region, and its identity.
 _Node = tuple[Hashable, Key | Sum]
@@ -202,7 +202,7 @@ def _shortened(factor: FactorKeys, regions: dict[Scope, Region]) -> FactorKeys:
 
 
 class _Side:
-    """What one of the two circuits is asked for."""
+    """Requirements on one of the two circuits."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -284,7 +284,7 @@ def _name(key: Key) -> Hashable:
 
 
 def _resolve(key: Key) -> _Node:
-    """The sum a key stands for, or the base: an input unit or the factors of a product."""
+    """The sum of a key, or the base: an input unit or the factors of a product."""
     # Products of products are one list of factors, however they were nested.
     while len(key) == 1 and isinstance(key[0], Product):
         key = key[0].children
@@ -326,7 +326,7 @@ def _states(scope: Scope, left: _Side, right: _Side) -> tuple[int, ...]:
     plans = left.plan, right.plan
     if not all(plan.cardinalities.keys() >= set(scope) for plan in plans):
         return ()
-    # One circuit may know more states of a variable than the other
+    # One circuit may have more states of a variable than the other
     return tuple(max(plan.cardinalities[v] for plan in plans) for v in scope)
 
 
@@ -403,7 +403,7 @@ def _incompatible(left: Partition, right: Partition) -> IncompatibleCircuitsErro
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """What each region of a pair of circuits needs of a kernel.
+    """Parts of a kernel that each region of a pair of circuits needs.
 
     ``parts`` are the parts of the kernel per region; ``splits`` say per region and pairing of
     products, and per part, how it follows from the parts of the two factors: a list of

@@ -72,7 +72,7 @@ class Side:
         return self.batch.X[self.rows]
 
     def take(self, rows: slice | IntArray) -> Side:
-        """Take some circuits of the batch; nothing is copied before it is asked for."""
+        """Take some circuits of the batch, with lazy copies."""
         return replace(self, rows=rows)
 
     def matrices_of(self, scope: Scope) -> list[FloatArray]:
@@ -180,7 +180,7 @@ def _input_table(
     assert isinstance(layer, DiscreteLayer)
     states = np.arange(region.states[0])
     masses = np.zeros((1, len(units), len(states)))
-    # The other circuit may know more states: this one gives them no mass
+    # The other circuit may have more states, which have no mass under this one
     own = layer.masses[units][:, : len(states)]
     masses[0, :, : own.shape[1]] = own
     cells = batch.X[:, region.scope[0]]

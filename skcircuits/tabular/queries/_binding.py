@@ -157,7 +157,7 @@ class Binder:
         return self._number(f"column {column.name!r}", value)
 
     def _number(self, what: str, value: Any) -> float:
-        if type(value) is float and value == value:  # the way of most
+        if type(value) is float and value == value:  # the usual case
             return value
         if isinstance(value, bool | np.bool_) or not isinstance(value, Real) or value != value:
             raise ValueError(must("A query", f"compare {what} with a number", value=value))
@@ -235,7 +235,7 @@ class Binder:
                 index = self.index_of(term)
                 self._require_numbers(index)
                 factors[index] = factors.get(index, 0.0) + factor
-        # x - x is nothing: what cancels must not ask for the density of a difference
+        # x - x is zero: terms that cancel must not need the density of a difference
         columns = tuple((j, own) for j, own in sorted(factors.items()) if own != 0.0)
         counted = tuple((*key, weight) for key, weight in indicators.items() if weight != 0.0)
         return Total(columns, counted)

@@ -29,7 +29,7 @@ class Boxes:
     categorical columns; a strict bound is the neighbouring float; ``states`` (n_boxes, k): allowed
     codes of the categorical columns that are constrained; ``query`` (n_boxes,): which query each
     box belongs to; one without any box is impossible; ``n_queries``: number of queries; ``totals``:
-    by box, what else must hold in it: weighted sums of columns that lie in sets; ``grids`` (d,):
+    by box, further conditions: weighted sums of columns that lie in sets; ``grids`` (d,):
     what numbers of the columns stand for, once intervals reach around them.
     """
 
@@ -128,7 +128,7 @@ class Boxes:
         np.ceil(lower, out=lower, where=is_integral)
         np.floor(upper, out=upper, where=is_integral)
         inside = replace(self, lower=lower, upper=upper, grids=grids).without_empty()
-        # Changed in place: nobody else has these arrays
+        # Changed in place: these arrays are not shared
         half = 0.5 * is_integral
         for ends, sign in ((inside.lower, -1.0), (inside.upper, 1.0)):
             moved = ends + sign * half
@@ -193,7 +193,7 @@ def boxes_of_cells(cells: list[tuple[int, Cell]], n_queries: int, schema: TableS
                 repeat //= len(low)
                 take = np.arange(n) // repeat % len(low)
                 lower[rows, j], upper[rows, j] = np.array(low)[take], np.array(high)[take]
-            else:  # the way of most
+            else:  # the usual case
                 lower[start, j], upper[start, j] = low[0], high[0]
         for variable, values in cell.items():
             if isinstance(variable, Total):

@@ -125,7 +125,7 @@ def _read_boxes(conditions: Sequence[Any], schema: TableSchema) -> Boxes:
 
 
 def _as_condition(given: Any, schema: TableSchema) -> Any:
-    """A query that says the same about complete rows: missing cells are free."""
+    """The condition as a query, in which missing cells are unconstrained."""
     if given is None:
         return {}
     if isinstance(given, Mapping):
@@ -255,7 +255,7 @@ class _Alike:
         """Boxes of these of all queries; None where they have to be read one by one."""
         try:
             numbers = np.array(self.numbers, dtype=np.float64)
-        except ValueError:  # reading it alone says which text it is
+        except ValueError:  # reading it alone identifies the string
             return None
         if not (np.abs(numbers) < MAX_NUMBER).all():
             return None
@@ -370,7 +370,7 @@ def read_columns(
 def _read_ends(cells: Sequence[Any]) -> FloatArray | None:
     """Ends (2, n) of intervals, NaN where open; None where a cell is no pair of finite numbers."""
     pairs = [(None, None) if cell is None else cell for cell in cells]
-    # By exact type: what else may pass for a pair is read one by one
+    # By exact type: other kinds of pairs are read one by one
     if not all(type(pair) is tuple and len(pair) == 2 for pair in pairs):
         return None
     flat = list(chain.from_iterable(pairs))
@@ -378,7 +378,7 @@ def _read_ends(cells: Sequence[Any]) -> FloatArray | None:
         return None
     try:
         ends = np.array(flat, dtype=np.float64)
-    except OverflowError:  # reading it alone says what is wrong
+    except OverflowError:  # reading it alone shows the error
         return None
     is_open = np.array([end is None for end in flat], dtype=bool)
     sides: FloatArray = ends.reshape(-1, 2).T
@@ -451,7 +451,7 @@ def _read_number(column: Column, value: Any, constraint: Any = None) -> float:
     """Read one bound, as the float that the table is encoded to."""
     if column.has_dates:
         return read_date(column.name, value)
-    if type(value) is float and value == value:  # the way of most
+    if type(value) is float and value == value:  # the usual case
         return value
     shown = value if constraint is None else constraint
     if not isinstance(value, Real) or isinstance(value, bool) or value != value:

@@ -83,7 +83,7 @@ class NumberSet:
     @classmethod
     def union(cls, intervals: Sequence[Interval]) -> NumberSet:
         """Union of some intervals."""
-        if len(intervals) == 1:  # the way of most
+        if len(intervals) == 1:  # the usual case
             return cls(np.array(intervals[0].edges()))
         lower, upper = np.array([own[:2] for own in intervals]).reshape(-1, 2).T
         closed = np.array([own[2:] for own in intervals], dtype=bool).reshape(-1, 2).T
@@ -108,7 +108,7 @@ class NumberSet:
 
     def bounds(self) -> tuple[list[float], list[float]]:
         """Closed lower and upper bounds of the intervals, NaN where open."""
-        if len(self.edges) == 2:  # the way of most
+        if len(self.edges) == 2:  # the usual case
             lower, after = self.edges.tolist()
             upper = nan if after == inf else nextafter(after, -inf)
             return [nan if lower == -inf else lower], [upper]
@@ -233,13 +233,13 @@ def split_by_sets(sets: Sequence[Any]) -> list[tuple[Any, list[bool]]]:
 
 
 def _combine(sets: Sequence[Any], at_least: int) -> Any:
-    """What belongs to some number of the sets."""
+    """Points that belong to a given number of the sets."""
     if len(sets) == 1:
         return sets[0]
     if isinstance(sets[0], CodeSet):
         counts = np.sum([own.mask for own in sets], axis=0)
         return CodeSet(counts >= at_least)
-    if at_least == len(sets) and all(len(own.edges) == 2 for own in sets):  # the way of most
+    if at_least == len(sets) and all(len(own.edges) == 2 for own in sets):  # the usual case
         first, last = max(own.edges[0] for own in sets), min(own.edges[1] for own in sets)
         return NumberSet(np.array([first, last] if first < last else []))
     starts = np.concatenate([own.edges[::2] for own in sets])
@@ -248,7 +248,7 @@ def _combine(sets: Sequence[Any], at_least: int) -> Any:
 
 
 def _sweep(starts: FloatArray, stops: FloatArray, at_least: int) -> FloatArray:
-    """Edges of what so many of the half-open intervals cover."""
+    """Edges of the region that so many of the half-open intervals cover."""
     places = np.concatenate([starts, stops])
     changes = np.repeat([1, -1], [len(starts), len(stops)])
     edges, inverse = np.unique(places, return_inverse=True)

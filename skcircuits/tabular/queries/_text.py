@@ -195,7 +195,7 @@ class _Parser:
         return Negation(query) if negated else query
 
     def _chain(self, left: Any) -> Any:
-        """Comparisons one after the other, or what is not compared at all."""
+        """Chained comparisons, or an expression without comparison."""
         links = []
         # As in Python: a < b < c means both, with b read once
         while op := self._take(*COMPARISONS):
@@ -372,7 +372,7 @@ class _Parser:
     def _as_query(self, value: Any) -> Query:
         if isinstance(value, Query):
             return value
-        # A column of truth values says itself what is asked
+        # A column of truth values is a query by itself
         place = value.column if isinstance(value, Expression) else None
         if isinstance(place, Place) and self._names.is_categorical(place.index):
             return Comparison(value, "==", True)

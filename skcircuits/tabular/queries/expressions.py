@@ -124,7 +124,7 @@ class Expression:
 
     @property
     def column(self) -> ColumnName | None:
-        """The column where the expression is nothing else."""
+        """The column, if the expression is a single column."""
         if len(self.terms) != 1 or self.constant != 0.0:
             return None
         term, factor = self.terms[0]

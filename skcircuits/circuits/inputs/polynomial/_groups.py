@@ -132,7 +132,7 @@ class PolynomialGroup:
             with np.errstate(divide="ignore"):
                 on_atoms = np.log(self.atom_mass(lower, upper, closed))
             np.logaddexp(values, on_atoms, out=values)
-        # The whole line has probability one, whatever rounding says
+        # The whole line has probability one, regardless of rounding
         return np.minimum(values, 0.0, out=values)
 
     def cumulative(self, x: FloatArray) -> FloatArray:
@@ -163,7 +163,7 @@ class PolynomialGroup:
         """Highest point of each unit and its log density (or log mass), both (k,)."""
         points, heights = (values[self.units] for values in self.pieces.peaks)
         if len(self.atoms):
-            # Where any unit has a mass there is no density: it is as high beside the point
+            # There is no density where a unit has a point mass: it is the same next to the point
             taken = np.flatnonzero(np.isin(points, self.atoms))
             every = np.arange(len(taken))
             sides = np.nextafter(points[taken], [[-np.inf], [np.inf]])
@@ -335,7 +335,7 @@ class _GroupIntervals:
         """Entries of a table where intervals begin and end, shape (2, ..., m, k)."""
         low, high = self._lower_place[rows], self._stop_place[rows]
         shape = (2, *table.shape[:-2], len(low), table.shape[-1])
-        # A new array would cost more than what is copied into it
+        # A new array would cost more than the copy
         if self._scratch.shape != shape:
             self._scratch = np.empty(shape)
         table.take(low, axis=-2, out=self._scratch[0], mode="clip")

@@ -164,7 +164,7 @@ class PolynomialPieces:
         """
         u = np.empty(len(pieces))
         is_tail, is_left = self.is_tail[pieces], self.is_left[pieces]
-        # Of an exponential tail, what lies farther out: all digits of small fractions count
+        # Mass of an exponential tail beyond a point, with all digits of small fractions
         outer = np.where(is_left, fractions, 1.0 - fractions)[is_tail]
         rates = self.rates[pieces[is_tail]]
         beyond = np.exp(-rates * (stop - start)[is_tail])
@@ -259,7 +259,7 @@ class PolynomialPieces:
             value += power
             value *= u
         value += offsets
-        # Dense for all pieces: what is no tail has amplitude 0
+        # Dense for all pieces: those that are not tails have amplitude 0
         beyond = np.abs(np.subtract(x, starts, out=u), out=u)
         with np.errstate(over="ignore"):
             beyond *= decays
@@ -313,7 +313,7 @@ class PolynomialPieces:
         before, after = (u * self._horner(self.antiderivatives, pieces, u) for u in (low, high))
         target = before + fractions * (after - before)
         u = low + fractions * (high - low)
-        for _ in range(80):  # Newton, halving the bracket wherever a step leaves it
+        for _ in range(80):  # Newton, with bisection if a step leaves the bracket
             surplus = u * self._horner(self.antiderivatives, pieces, u) - target
             low, high = np.where(surplus < 0, u, low), np.where(surplus < 0, high, u)
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -232,7 +232,7 @@ class PiecewisePolynomial(InputUnit):
         self._check_shapes()
 
     def _check_shapes(self) -> None:
-        """Check what the parameters must be together."""
+        """Check the parameters jointly."""
         if len(self.weights) < len(self.knots) - 1:
             raise ValueError(
                 must(
@@ -400,7 +400,7 @@ def combine_histograms(
 
 @entropy.register(PiecewisePolynomial)
 def histogram_entropy(unit: PiecewisePolynomial) -> float:
-    """Entropy of a histogram, of its density beside the logarithms of its point masses.
+    """Entropy of a histogram, of its density and of the logarithms of its point masses.
 
     ``unit``: a unit of degree zero. Returns entropy in nats.
     """
@@ -450,7 +450,7 @@ def histogram_divergence(
 
 
 def _require_histograms(left: PiecewisePolynomial, right: PiecewisePolynomial, action: str) -> None:
-    """Refuse what has no rule."""
+    """Raise an error if there is no rule."""
     if left.degree or right.degree:
         raise CircuitPropertyError(
             must(

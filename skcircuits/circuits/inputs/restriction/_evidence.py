@@ -41,7 +41,7 @@ class Evidence:
         return len(self.X)
 
     def rows(self, rows: Rows) -> Evidence:
-        """What is known about some rows."""
+        """Evidence about some rows."""
         return Evidence(self.X[rows], self.box.rows(rows))
 
     def outside(self, variables: IntArray) -> BoolArray:
@@ -75,7 +75,7 @@ class Feature(NamedTuple):
 
 
 class RestrictedLayer(ABC):
-    """The units of a layer given what is known about each row.
+    """The units of a layer given the evidence of each row.
 
     Values of all units at all rows have shape (n_units, n).
     """
@@ -94,7 +94,7 @@ class RestrictedLayer(ABC):
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
         """Means (n_units, F) and covariances (n_units, F, F) of features in one row.
 
-        Zero for features of variables that a unit does not see.
+        Zero for features of variables outside of a unit's scope.
         """
 
     @abstractmethod
@@ -116,7 +116,7 @@ class RestrictedLayer(ABC):
 
 @singledispatch
 def restrict(layer: InputLayer, evidence: Evidence) -> RestrictedLayer:
-    """Restrict a layer; each family registers what it can do."""
+    """Restrict a layer; each family registers a function."""
     condition = "be of a family that can be restricted to intervals and sets"
     way_out = "Condition on observed cells, or ask for probabilities alone."
     raise CircuitPropertyError(must("input units", condition, way_out, family=type(layer).__name__))
@@ -126,7 +126,7 @@ def restrict(layer: InputLayer, evidence: Evidence) -> RestrictedLayer:
 def breakpoints(layer: InputLayer, variable: int) -> tuple[FloatArray, FloatArray]:
     """Ends of panels within which a layer's densities of a variable are smooth, and its atoms.
 
-    Atoms are points with a mass. Each family registers what it can do.
+    Atoms are points with a mass. Each family registers a function.
     """
     condition = "be about continuous columns, or about integer ones alone"
     way_out = "Pass method='estimate' for an average over draws."

@@ -49,7 +49,7 @@ class _Bounds:
 
 @dataclass(frozen=True)
 class _Group:
-    """What the observed cells of some rows say about m free variables x and r forms y = F x.
+    """Distribution of m free variables x and r forms y = F x given the observed cells of some rows.
 
     ``free`` (m,): places within the scope; ``means`` (K, n, m) and ``covariances`` (K, m, m) of x,
     ``centres`` (K, n, r), ``inner`` (K, r, r) and ``scales`` (K, r) of y: means, covariances and
@@ -77,7 +77,7 @@ class _Group:
         return len(self.bounds.forms)
 
     def bounded_moments(self) -> tuple[FloatArray, FloatArray]:
-        """What bounds add to the means (K, n, r) and covariances (K, n, r, r) of the forms."""
+        """Changes of means (K, n, r) and covariances (K, n, r, r) of the forms by the bounds."""
         n_units, n_rows, n_bounded = self.centres.shape
         if n_bounded == 0:
             return np.zeros((n_units, n_rows, 0)), np.zeros((n_units, n_rows, 0, 0))
@@ -113,8 +113,8 @@ class RestrictedGaussians(RestrictedLayer):
             self._group_of[own.rows] = number
 
     def _group(self, bounds: _Bounds) -> _Group:
-        """Condition the Gaussians on what is observed in one group of rows."""
-        # One pattern per group: the first row speaks for all
+        """Condition the Gaussians on the observed cells of one group of rows."""
+        # One pattern per group: the first row represents all
         is_observed = ~np.isnan(self._cells[bounds.rows[0]])
         observed, free = np.flatnonzero(is_observed), np.flatnonzero(~is_observed)
         stack = self.layer.gaussians
@@ -247,7 +247,7 @@ def _marginal_modes(group: _Group, is_out: BoolArray, start: FloatArray) -> Floa
     forms = group.factors.argmax(axis=1)  # each bounds one variable
     is_latent = is_out[forms]
     latent, held, kept = forms[is_latent], forms[~is_latent], np.flatnonzero(~is_out)
-    # Without bounds, variables that are left out pull nothing along
+    # Without bounds, omitted variables have no effect on others
     if not len(latent) or not len(kept):
         return start
     to_latent, spread = _regression(group.covariances, latent, kept)
@@ -363,7 +363,7 @@ def _restrict_gaussians(
 
 @singledispatch
 def restrict_forms(layer: InputLayer, known: Evidence, directions: FloatArray) -> RestrictedLayer:
-    """Restrict a layer to bounds on linear forms of one row; each family registers what it can.
+    """Restrict a layer to bounds on linear forms of one row; each family registers a function.
 
     ``directions`` (r, n_columns + 2): factors of columns, lower and upper ends. Bounds of single
     columns are among them.
@@ -384,7 +384,7 @@ def _restrict_gaussian_forms(
 
 
 def can_bound_forms(layer: InputLayer, variables: list[int]) -> bool:
-    """Tell whether every unit of a layer knows the distribution of forms of these variables."""
+    """Tell whether every unit of a layer has the distribution of forms of these variables."""
     is_registered = restrict_forms.dispatch(type(layer)) is not restrict_forms.dispatch(object)
     return is_registered and all(
         np.isin(variables, scope).all() for scope in np.unique(layer.scopes, axis=0)
@@ -445,7 +445,7 @@ class RestrictedJohnson(RestrictedLayer):
         return self._inner.of_features(mean, covariance, at)
 
     def _one_row(self, row: int) -> list[_Group]:
-        """What is known about one row alone."""
+        """Evidence of a single row."""
         inner = restrict(self.layer.normal, self._normal.rows(np.array([row])))
         assert isinstance(inner, RestrictedGaussians)
         return inner.groups
@@ -514,7 +514,7 @@ class RestrictedJohnson(RestrictedLayer):
 
 
 def _tilt(group: _Group, power: FloatArray) -> tuple[FloatArray, _Group]:
-    """Means (K, n) of exp(power · z) over the free variables, and what z is under that weight."""
+    """Means (K, n) of exp(power · z) over the free variables, and the law of z with that weight."""
     shift = group.covariances @ power
     log_factor = group.means @ power + 0.5 * (shift @ power)[:, None]
     moved = shift @ group.factors.T

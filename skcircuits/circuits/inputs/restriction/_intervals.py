@@ -146,7 +146,7 @@ restrict.register(DiscreteLayer, RestrictedDiscrete)
 class RestrictedIntervals(RestrictedLayer):
     """Units of which each variable is observed, or lies in an interval.
 
-    A family adds what an interval means to it: its moments, draws and highest points.
+    Each family adds the moments, draws and modes of an interval.
     """
 
     def __init__(self, layer: DensityLayer, evidence: Evidence) -> None:
@@ -446,12 +446,12 @@ class _PolynomialIntervals(RestrictedIntervals):
 
 
 def _merge(left: _Moments, right: _Moments) -> _Moments:
-    """Moments of disjoint parts together; parts without mass say nothing."""
+    """Moments of the union of disjoint parts; parts without mass are ignored."""
     mass = left[0] + right[0]
     weight = right[0] / divisors(mass)
     step = right[1] - left[1]
     mean = left[1] + weight * step
-    # Differences of means alone: nothing cancels, and parts without mass do not overflow
+    # Only differences of means: no cancellation, and parts without mass do not overflow
     spread = (weight * step) * ((1.0 - weight) * step)
     return mass, mean, (1.0 - weight) * left[2] + weight * right[2] + spread
 

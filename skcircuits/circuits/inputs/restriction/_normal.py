@@ -195,7 +195,7 @@ class TruncatedNormals:
         """Draw where each case is drawn about once: a table of each would cost too much.
 
         The first coordinate is drawn without regard to the others and kept with the probability
-        that they then lie in their sides; what is refused a few times has its table after all.
+        that they then lie in their sides; cases that are rejected several times use a table.
         """
         drawn = np.empty((len(self.low), len(cases)))
         pending = np.arange(len(cases))
