@@ -70,8 +70,7 @@ def reach(value: float, n_samples: int) -> float:
     ``value``: ``wᵀ K w`` of the weights over the mean diagonal; independent samples have 1 / n
     without weights. No weights of these samples can correct what exceeds this: parts of the target
     are missing, and samples next to them have small weights. The excess is added to the error of
-    the weights, whereas uniform weights represent the parts that were reached, with an error of 1 /
-    n.
+    the weights, whereas uniform weights represent the parts that were reached (error 1 / n).
     """
     return 1.0 / max(1.0, n_samples * value)
 
