@@ -579,7 +579,7 @@ class BBISWeighter(
         rng = make_generator(self.random_state)
         if self.shared_subset:
             chosen = rng.choice(shape[1], n_collapsed, replace=False)
-            # Up to that many: what would take too long is left in.
+            # At most that many: fewer if collapsing them would take too long.
             while chosen.size and self._takes_long(chosen, shape):
                 chosen = chosen[: int(0.8 * chosen.size)]
             return chosen

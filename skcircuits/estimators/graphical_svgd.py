@@ -43,8 +43,8 @@ from skcircuits.particles._problem import SVGDProblem
 from skcircuits.particles._steps import StepSchedule, SVGDState
 from skcircuits.tabular._columns import refuse_extremes
 
-# Where preconditioner="auto" looks for one: dense matrices of more coordinates cost more than
-# they save, and fewer particles tell too little about their own faults.
+# Limits of preconditioner="auto": dense matrices of more coordinates cost more than they save, and
+# fewer particles give too little information about their errors.
 MAX_COORDINATES, MIN_PARTICLES = 1000, 20
 # Numbers beyond which moments are not tested: chains would cost as much as the run.
 MAX_DIAGNOSED = 2e7

@@ -362,7 +362,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
         streams = None
         if strategy == "sample":
-            # Keyed by the cells as they came, also where evidence has to be dropped
+            # Keyed by the original cells, even if evidence has to be dropped
             streams = RowStreams(encoded[incomplete], self._seed if seed is None else seed)
         known = self._as_known(encoded[incomplete])
         is_categorical = self._schema.is_categorical

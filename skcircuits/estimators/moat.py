@@ -366,7 +366,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         )
 
     def _epochs(self, codes, sample_weight, generator, losses):
-        """The learner's epochs; their losses are noted on the way."""
+        """The learner's epochs; their losses are recorded."""
         schedule = Schedule(self.max_iter, self.learning_rate, self.batch_size)
         for epoch in learn_all_trees(
             self._training,

@@ -164,7 +164,7 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
     total = within + from_missing
     fraction = from_missing / total
     with np.errstate(divide="ignore"):
-        # Where the tables agree, nothing is lost: a normal distribution
+        # If the tables agree, no information is missing: a normal distribution
         freedom = (m - 1) / fraction**2
     if complete_degrees_of_freedom is not None:
         nu = float(complete_degrees_of_freedom)

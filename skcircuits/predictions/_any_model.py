@@ -26,7 +26,7 @@ MAX_COMPLETIONS = 512
 N_LATTICES = 8
 FIRST_SIZE = 4  # points of a lattice in the first round
 MIN_DRAWS = N_LATTICES * FIRST_SIZE
-PRIOR_FREEDOM = 3  # degrees of freedom that independent draws count for beside them
+PRIOR_FREEDOM = 3  # degrees of freedom of independent draws, in addition to these
 # Completed rows per task, and what one of them takes: cells, codes, tables, answers
 MAX_PAIRS = 2**16
 BYTES_PER_CELL = 8 * 6

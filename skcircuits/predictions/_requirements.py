@@ -55,7 +55,7 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
 
 
 def _may_read(model: Any, kind: str) -> bool:
-    """Tell whether a model may read categories or dates, as far as can be seen before fit."""
+    """Tell whether a model may support categories or dates, as far as is known before fit."""
     if isinstance(model, Pipeline):
         first = model.steps[0][1]
         of_numbers = type(first).__module__.startswith(_OF_NUMBERS)

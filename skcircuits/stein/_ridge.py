@@ -86,14 +86,14 @@ def learn_model(
 ) -> FunctionModel:
     """Learn the model from the values of families of functions, (n, m) each, at the rows of K.
 
-    The ridge of smooth functions is the one under which the rows are most likely, each given the
-    others (Rasmussen and Williams 2006, 5.4.2). Indicators of states are no Gaussian process: their
-    ridge has the least squared errors, which assume none, and nothing is known of the error of
-    weighted means. Families count alike, and ``prior`` is the ridge where they do not tell. Where
-    the target is broken into parts that K cannot compare, the errors count as often as uneven
-    weights repeat them, and no family may be expected to lose by the weights. Nor may all together,
-    with groups of similar rows left out: rows of one stuck chain tell of one another, but what
-    weights do to the chain is a matter of what the others tell.
+    The ridge of smooth functions maximises the leave-one-out likelihood of the rows (Rasmussen and
+    Williams 2006, 5.4.2). Indicators of states are not a Gaussian process: their ridge minimises
+    the squared errors, without that assumption, and gives no error of weighted means. Families have
+    equal weights, and ``prior`` is the ridge if they do not determine it. If the target is broken
+    into parts that K cannot compare, the errors are multiplied by the effect of uneven weights, and
+    no family may be expected to become worse by the weights. Neither may all families together,
+    with groups of similar rows left out: rows of one stuck chain predict one another, but the
+    weight of the chain depends on predictions from the other rows.
     """
     varying = [f[:, np.ptp(f, axis=0) > 0.0] for f in families]
     varying = [functions for functions in varying if functions.size]

@@ -183,7 +183,7 @@ class _PlanBuilder:
     def require_common_measures(self) -> None:
         """Refuse point masses of one layer together with densities of another.
 
-        At a point with a mass densities count for nothing. A layer heeds the point masses of
+        At a point with a mass, densities are negligible. A layer accounts for point masses of
         its own units (see `PiecewisePolynomialLayer`), not those of others.
         """
         layers = [layer for _, layer in self._inputs]

@@ -315,7 +315,7 @@ class InputLayer(ABC):
         """
 
     def prepare_boxes(self, box: Box) -> BoxMasses:
-        """Precompute what all batches of rows need.
+        """Precompute the quantities that all batches of rows need.
 
         Parameters
         ----------

@@ -204,8 +204,10 @@ class AutomaticDensity(CircuitDensity):
         return cloned
 
     def _experts(self):
-        """Which of the densities explains the observed cells of a row best says little about
-        which of them predicts the others: their answers are averaged with fixed weights.
+        """The densities with fixed weights, with which their predictions are averaged.
+
+        Weights that depend on the row would not help: the density that explains the observed cells
+        of a row best need not predict the other cells best.
         """
         if self.selection == "log_likelihood":
             return super()._experts()

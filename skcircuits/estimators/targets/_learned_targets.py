@@ -126,7 +126,7 @@ class GivenGradients:
         """Look rows up, (n, d)."""
         n_known = len(self._samples)
         first, which = unique_rows(np.concatenate([self._samples, X]))
-        # Known rows come first, so they stand for those that are equal.
+        # Known rows come first, so that they represent those that are equal.
         position = first[which[n_known:]]
         if (position >= n_known).any():
             condition = "be given to evaluate rows that were not in fit"
@@ -190,7 +190,7 @@ def _chosen_precision(standardized, penalties):
     lasso = GraphicalLassoCV(alphas=penalties, cv=n_folds, assume_centered=True)
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
         # Small penalties may not converge on near-collinear columns, or diverge where a fold
-        # has an outlier; they then lose the cross-validation, which is all that is asked.
+        # has an outlier; they are then not chosen by the cross-validation.
         warnings.simplefilter("ignore", ConvergenceWarning)
         precision = lasso.fit(standardized).precision_
     return (precision + precision.T) / 2

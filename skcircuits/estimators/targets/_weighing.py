@@ -212,8 +212,8 @@ class WeighingProblem:
         totals, counts = np.bincount(which, weights[self.possible]), np.bincount(which)
         distinct = self.distinct_samples(which)
         whole = self._with_identities(form, distinct, counts, SCORED_PART_WEIGHT)
-        # What the kernel does not explain is noise to the weights: no kernel may gain by
-        # gathering them.
+        # Variance that the kernel does not explain is noise, so that concentrated weights
+        # are penalised under every kernel.
         ridge = self._learn_model(whole, counts, distinct).ridge
         noise = ridge * float(whole.diagonal().mean()) * float((totals**2 / counts).sum())
         if gram is None:

@@ -45,7 +45,7 @@ _LIBRARY: tuple[tuple[CovarianceType, tuple[int, ...]], ...] = (
 )
 _ALL_SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # where the shape is given
 # Location models are not candidates on tables of more rows: these take cells x rows x numbers, and
-# what few rows cannot teach, many can
+# are mainly useful for few rows
 MAX_LOCATION_ROWS = 10_000
 _CLASSES = (2, 4, 8)  # latent classes of each combination of categories
 _MANY_ROWS = 1000
@@ -369,7 +369,7 @@ def _best_factors(n_columns: int, space: CandidateSpace, comparison: Comparison)
 def _several_components(
     table: MixtureTable, space: CandidateSpace, n_rows: int, n_factors: int, few: bool = False
 ) -> list[Candidate]:
-    """Candidates with several components; a few of them to see whether any will do."""
+    """Candidates with several components; first a few of them, to see whether any helps."""
     dense = table.numbers.shape[1] <= MAX_DENSE_COLUMNS
     library = [(shape, sizes) for shape, sizes in _LIBRARY if space.allows(shape)]
     if space.covariance_type is not None:
@@ -399,7 +399,7 @@ def _several_components(
 def _by_cells(
     table: MixtureTable, space: CandidateSpace, classes: tuple[int, ...]
 ) -> list[Candidate]:
-    """Location models with some numbers of latent classes, for categories beside numbers."""
+    """Location models with different numbers of latent classes, for mixed tables."""
     has_both = len(table.category_counts) > 0 and table.numbers.shape[1] > 0
     suits = has_both and len(table.weights) <= MAX_LOCATION_ROWS
     if not (suits or space.by_cells) or space.by_cells is False or not space.allows("tied"):

@@ -17,7 +17,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 Criterion = Literal["log_likelihood", "cells"]
 
-_LEAST_ENTROPY = 0.1  # nats; a category that is nearly certain has no loss to speak of
+_LEAST_ENTROPY = 0.1  # nats; the loss of a nearly certain category is negligible
 _LEAST_PROBABILITY = 1e-6
 _TRAINING_CELLS = 40_000  # cells that candidates are fitted to
 _TRAINING_ROWS = (300, 2000)  # least and most rows of them

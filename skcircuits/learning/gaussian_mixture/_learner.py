@@ -243,7 +243,7 @@ def _spread(
 
 
 def _single(table: MixtureTable, settings: EMSettings) -> MixtureState:
-    """One component that has seen the columns, apart from one another where dense."""
+    """One component with the marginals of the columns, which are independent if it is dense."""
     categories = Categories.marginal(table, 0.5 * settings.pseudo_count)
     gaussians: FullGaussians | FactorGaussians
     if settings.covariance_type in ("factor", "diag"):

@@ -206,7 +206,7 @@ def _cut(
 
 
 def _divide(region: Region, kind: Literal["product", "sum"], parts: list[Region]) -> None:
-    """Give a region its parts; until its kind says so, it stands without them."""
+    """Assign the parts of a region, which has none until its kind is set."""
     # In this order, so that Ctrl-C in between leaves a complete structure
     region.parts = parts
     region.kind = kind

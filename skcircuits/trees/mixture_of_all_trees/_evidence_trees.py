@@ -202,8 +202,8 @@ def weighted_average(weights: FloatArray, answers: FloatArray) -> WeightedMargin
     """Answers (n_rows, n_draws, n_states) under weights (n_rows, n_draws) with sum one."""
     weights = weights[:, :, None]
     probabilities = (weights * answers).sum(axis=1)
-    # Delta method for a ratio of two means, corrected as a variance of few draws is: a single
-    # draw that counts tells nothing about its error.
+    # Delta method for a ratio of two means, corrected like a variance of few draws: a single
+    # draw with all weight has no information about its error.
     squares = (weights**2 * (answers - probabilities[:, None]) ** 2).sum(axis=1)
     concentration = (weights**2).sum(axis=(1, 2))
     # By the evidence; sums of weights may miss one by rounding
