@@ -243,7 +243,7 @@ def _spread(
 
 
 def _single(table: MixtureTable, settings: EMSettings) -> MixtureState:
-    """One component with the marginals of the columns, which are independent if it is dense."""
+    """A single component from marginals of categories and covariances of pairs of cells."""
     categories = Categories.marginal(table, 0.5 * settings.pseudo_count)
     gaussians: FullGaussians | FactorGaussians
     if settings.covariance_type in ("factor", "diag"):
