@@ -138,7 +138,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     original units. A value that many rows share, such as zero in a column of debts, is a further
     state: a point mass, which enters scores with its probability instead of a density.
 
-    In tables of 256 or more columns, gradients are computed in single precision and neglect changes
+    In tables of 512 or more columns, gradients are computed in single precision and neglect changes
     of edge weights below a two-thousandth of the degree of a vertex in the Laplacian, which is much
     faster; `loss_curve_` is approximate there. Scores are exact.
 
