@@ -12,6 +12,7 @@ from skcircuits.circuits import (
     Circuit,
     FactorGaussian,
     Gaussian,
+    JohnsonGaussian,
     MultivariateGaussian,
     PiecewisePolynomial,
     Product,
@@ -266,6 +267,25 @@ def test_observed_columns_that_are_left_out_count_in_heights():
     best, heights = RestrictedCircuit(p.plan, known).mpe(np.array([1]))
     assert best[0, 0] == pytest.approx(1.6)
     assert heights[0] == pytest.approx(p.log_prob([[1.6, 2.0]])[0])
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.8], [0.8, 1.0]]),
+        JohnsonGaussian([0, 1], [0.0, 0.0], [[1.0, 0.8], [0.8, 1.0]], [0.0, 0.3], [0.0, 0.5]),
+    ],
+)
+def test_rows_that_are_observed_whole_are_their_own_most_probable_completion(unit):
+    p, rows = Circuit(unit), np.array([[0.5, 2.0], [NAN, 1.0], [0.1, -0.3]])
+    free = np.full(rows.shape, NAN)
+    for left_out in ([], [1]):
+        best, heights = RestrictedCircuit(p.plan, Evidence(rows, Box(free, free))).mpe(
+            np.array(left_out, dtype=int)
+        )
+        whole = np.where(np.isnan(rows[:, 0]), best[:, 0], rows[:, 0])
+        np.testing.assert_array_equal(best[:, 0], whole)
+        np.testing.assert_allclose(heights[[0, 2]], p.log_prob(rows)[[0, 2]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("ends", [(40.0, 41.0), (-60.0, -60.0), (1e9, 2e9)])

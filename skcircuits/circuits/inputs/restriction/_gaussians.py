@@ -244,11 +244,14 @@ def _marginal_modes(group: _Group, is_out: BoolArray, start: FloatArray) -> Floa
     Expectation maximisation with these variables as latent ones: a log-concave function rises to
     its only maximum.
     """
+    # Rows whose variables are all observed have none here
+    if is_out.all() or not is_out.any():
+        return start
     forms = group.factors.argmax(axis=1)  # each bounds one variable
     is_latent = is_out[forms]
     latent, held, kept = forms[is_latent], forms[~is_latent], np.flatnonzero(~is_out)
     # Without bounds, omitted variables have no effect on others
-    if not len(latent) or not len(kept):
+    if not len(latent):
         return start
     to_latent, spread = _regression(group.covariances, latent, kept)
     to_kept, rest = _regression(group.covariances, kept, latent)
@@ -478,6 +481,8 @@ class RestrictedJohnson(RestrictedLayer):
 
         Variables that are left out but bounded stand at their means given the others.
         """
+        if not len(group.free):
+            return group.means[k, at]
         low, high = np.full((2, len(at), len(group.free)), np.inf)
         forms = group.factors.argmax(axis=1)
         low[:], low[:, forms], high[:, forms] = -np.inf, group.bounds.low[at], group.bounds.high[at]
