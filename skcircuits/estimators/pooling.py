@@ -232,6 +232,8 @@ def pool_models(models, X, y):
     models, tables, outcomes = (
         list(listed(values, name)) for name, values in (("models", models), ("X", X), ("y", y))
     )
+    if not models:
+        raise ValueError(must("models", "hold one fitted model per imputed table", models=models))
     # One target for all tables, or one for each
     targets = [y] * len(models) if np.ndim(outcomes[:1]) <= 1 else outcomes
     if not len(models) == len(tables) == len(targets):

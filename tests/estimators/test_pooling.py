@@ -97,3 +97,8 @@ def test_intervals_cover_the_truth():
         covered.append((low[1:] < [1.0, -0.5]) & (high[1:] > [1.0, -0.5]))
     # 300 intervals: three standard errors around .95
     assert 0.91 < np.mean(covered) < 0.985
+
+
+def test_no_models_are_refused_by_name():
+    with pytest.raises(ValueError, match="models must hold one fitted model"):
+        pool_models([], [], [])
