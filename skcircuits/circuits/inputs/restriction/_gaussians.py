@@ -296,7 +296,10 @@ def _regression(
 def _standardized(
     centres: FloatArray, inner: FloatArray, low: FloatArray, high: FloatArray
 ) -> tuple[FloatArray, TruncatedNormals]:
-    """Standard deviations (K, r) of forms, and the forms, standardised, within bounds (n, r)."""
+    """Standard deviations (K, r) of forms, and the forms, standardised, within bounds.
+
+    `low`, `high` (n, r) for all units, or (K, n, r).
+    """
     scales = np.sqrt(np.diagonal(inner, axis1=1, axis2=2))
     # Bounds that overflow are as good as infinite
     with np.errstate(over="ignore"):
@@ -316,11 +319,8 @@ def _truncated_means(
     centres: FloatArray, inner: FloatArray, low: FloatArray, high: FloatArray
 ) -> FloatArray:
     """Means (K, r) of Gaussians within bounds, all (K, r)."""
-    scales = np.sqrt(np.diagonal(inner, axis1=1, axis2=2))
-    with np.errstate(over="ignore"):
-        below, above = ((ends - centres) / scales for ends in (low, high))
-    correlations = (inner / (scales[:, :, None] * scales[:, None])).transpose(1, 2, 0)
-    normals = TruncatedNormals(below.T, above.T, np.ascontiguousarray(correlations))
+    # A unit for each row
+    scales, normals = _standardized(centres[:, None], inner, low[:, None], high[:, None])
     return centres + scales * normals.moments()[0].T
 
 
