@@ -1,8 +1,8 @@
-"""Common helpers of displays: axes, labels that fit, and checks of estimators."""
+"""Common parts of displays: the base class, axes, labels that fit, and checks of estimators."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -13,6 +13,41 @@ from skcircuits.exceptions import must
 SMALLEST_FONT = 4.5
 # Layouts settle within a few.
 MAX_ROUNDS = 5
+
+
+class Display:
+    """Base class of displays: a subclass prepares its drawing and draws it on ``ax_``."""
+
+    def plot(self, ax: Any = None, **artist_kw: Any) -> Self:
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None creates a new figure.
+        **artist_kw : object
+            Keyword arguments of the matplotlib artists that the documentation of the class names.
+
+        Returns
+        -------
+        Display
+            The display itself.
+        """
+        self.ax_ = make_axes(ax, self._prepare())
+        self.figure_ = self.ax_.figure
+        self._draw(artist_kw)
+        return self
+
+    def _prepare(self) -> tuple[float, float] | None:
+        """Compute what is drawn; the size of a new figure in inches, None for the usual one.
+
+        Errors come from here, so that none leaves an empty figure behind.
+        """
+        return None
+
+    def _draw(self, artist_kw: dict[str, Any]) -> None:
+        """Draw on the axes."""
+        raise NotImplementedError
 
 
 def make_axes(ax: Any = None, size: tuple[float, float] | None = None) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from skcircuits.circuits import Circuit
 from skcircuits.circuits.files._drawing import SMALL, Drawing, draw_regions, draw_units
 from skcircuits.exceptions import must
-from skcircuits.inspection._display import check_has, fit_labels, make_axes
+from skcircuits.inspection._display import Display, check_has, fit_labels
 
 # Regions up to this many are labelled with their variables.
 FEW_REGIONS = 40
@@ -18,7 +18,7 @@ COLORS = {"sum": "#fff3d6", "product": "#dbe9f6", "input": "#e6f2e1"}
 WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 
 
-class CircuitDisplay:
+class CircuitDisplay(Display):
     """Drawing of a circuit: its units, or its regions if there are many units.
 
     A *region* is the set of all units with the same scope. It is drawn as a disk, whose area grows
@@ -26,7 +26,7 @@ class CircuitDisplay:
 
     Create one with :meth:`from_circuit` or, for a fitted density, :meth:`from_estimator`. If the
     axes are too small for all labels, the labels are shrunk, and labels that would not be readable
-    are omitted.
+    are omitted. Keyword arguments of ``plot`` style the edges, as for matplotlib's ``plot``.
 
     Parameters
     ----------
@@ -128,33 +128,26 @@ class CircuitDisplay:
         names = None if names is None else list(names)
         return cls.from_circuit(estimator.circuit_, detail=detail, feature_names=names, ax=ax)
 
-    def plot(self, ax: Any = None) -> CircuitDisplay:
-        """Draw the display on axes.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, default=None
-            Axes to draw on; a new figure by default.
-
-        Returns
-        -------
-        CircuitDisplay
-            The display itself.
-        """
+    def _prepare(self) -> tuple[float, float]:
         # Boxes of hundreds of units could not be read: regions can
         small = self.circuit.n_units <= SMALL
-        units = self.detail == "units" or (self.detail == "auto" and small)
-        draw = draw_units if units else draw_regions
-        drawing = draw(self.circuit.plan, self.feature_names)
-        self.ax_ = ax = make_axes(ax, _figure_size(drawing))
-        self.figure_ = ax.figure
+        self._has_units = self.detail == "units" or (self.detail == "auto" and small)
+        draw = draw_units if self._has_units else draw_regions
+        self._drawing = draw(self.circuit.plan, self.feature_names)
+        return _figure_size(self._drawing)
+
+    def _draw(self, line_kw: dict[str, Any]) -> None:
         n_variables = len(self.circuit.variables)
         variables = f"{n_variables} variable" + "s" * (n_variables != 1)
-        ax.set_title(f"{variables}, {self.circuit.n_units} units")
-        ax.set_axis_off()
-        ax.margins(0.1)
-        (_plot_units if units else _plot_regions)(ax, drawing)
-        return self
+        self.ax_.set_title(f"{variables}, {self.circuit.n_units} units")
+        self.ax_.set_axis_off()
+        self.ax_.margins(0.1)
+        # Edges are drawn first: boxes and disks lie on their ends
+        for i, j, _ in self._drawing.edges:
+            upper, lower = self._drawing.nodes[i], self._drawing.nodes[j]
+            style = {"color": "0.65", "linewidth": 1, "zorder": 1, **line_kw}
+            self.ax_.plot([upper.x, lower.x], [upper.y, lower.y], **style)
+        (_plot_units if self._has_units else _plot_regions)(self.ax_, self._drawing)
 
 
 def _figure_size(drawing: Drawing) -> tuple[float, float]:
@@ -166,15 +159,8 @@ def _figure_size(drawing: Drawing) -> tuple[float, float]:
     return min(max(6.4, widest * (0.3 + 0.08 * letters)), 24.0), min(max(3.0, 1.2 * depth), 20.0)
 
 
-def _plot_edges(ax: Any, drawing: Drawing) -> None:
-    for i, j, _ in drawing.edges:
-        upper, lower = drawing.nodes[i], drawing.nodes[j]
-        ax.plot([upper.x, lower.x], [upper.y, lower.y], color="0.65", linewidth=1, zorder=1)
-
-
 def _plot_units(ax: Any, drawing: Drawing) -> None:
     """Every unit as a box; weights where edges are further apart, near their lower ends."""
-    _plot_edges(ax, drawing)
     boxes = []
     for node in drawing.nodes:
         style = {"boxstyle": "round", "facecolor": COLORS[node.kind], "edgecolor": "0.3"}
@@ -195,7 +181,6 @@ def _plot_units(ax: Any, drawing: Drawing) -> None:
 
 def _plot_regions(ax: Any, drawing: Drawing) -> None:
     """Every scope as a disk, with its variables below unless there are many."""
-    _plot_edges(ax, drawing)
     x, y = zip(*((node.x, node.y) for node in drawing.nodes))
     ax.scatter(x, y, s=[20 + 2 * node.size for node in drawing.nodes], color="#4878a8", zorder=2)
     if len(drawing.nodes) <= FEW_REGIONS:

@@ -10,19 +10,20 @@ import numpy as np
 
 from skcircuits.circuits import Circuit, PiecewisePolynomial, Product, Sum
 from skcircuits.exceptions import must
-from skcircuits.inspection._display import check_has, make_axes
+from skcircuits.inspection._display import Display, check_has
 
 N_GRID = 200
 N_LEVELS = 8
 
 
-class DensityDisplay:
+class DensityDisplay(Display):
     """Marginal or conditional density of one or two columns of a table.
 
     The density of a numerical column is drawn as a curve, with stems for point masses and with a
     histogram of the rows if these are given. A categorical column is a bar chart. Two numerical
     columns are drawn by contours, a categorical and a numerical column by one curve per category,
-    and two categorical columns by a heat map.
+    and two categorical columns by a heat map. Keyword arguments of ``plot`` style these artists, as
+    for matplotlib's ``plot``, ``bar``, ``contourf`` or ``imshow``.
 
     Parameters
     ----------
@@ -106,30 +107,7 @@ class DensityDisplay:
         """
         return cls(estimator, columns, rows=X, given=given).plot(ax, **artist_kw)
 
-    def plot(self, ax: Any = None, **artist_kw: Any) -> DensityDisplay:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None creates a new figure.
-        **artist_kw : object
-            Keyword arguments of the matplotlib artists, as for ``plot``, ``bar``, ``contourf`` or
-            ``imshow``.
-
-        Returns
-        -------
-        DensityDisplay
-            The display.
-
-        Raises
-        ------
-        ValueError
-            If the density has no circuit, or does not have these columns.
-        """
-        self._prepare()
-        self.ax_ = make_axes(ax)
-        self.figure_ = self.ax_.figure
+    def _draw(self, artist_kw: dict[str, Any]) -> None:
         kinds = [column.categories is not None for column in self._schema.columns]
         drawings = {
             (True,): self._draw_bars,
@@ -138,7 +116,6 @@ class DensityDisplay:
             (False, False): self._draw_contours,
         }
         drawings.get(tuple(kinds), self._draw_curves)(artist_kw)
-        return self
 
     def _prepare(self) -> None:
         """Condition the density, and find the ranges of what is drawn."""

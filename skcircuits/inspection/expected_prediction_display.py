@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcircuits.estimators.shared.queries._features import column_indices
 from skcircuits.exceptions import must
-from skcircuits.inspection._display import make_axes
+from skcircuits.inspection._display import Display
 from skcircuits.protocols import FloatArray
 from skcircuits.tabular import TableSchema
 
@@ -22,8 +22,10 @@ _SCORE_NAMES = {r2_score: "R²", accuracy_score: "accuracy"}
 RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
-class ExpectedPredictionDisplay:
+class ExpectedPredictionDisplay(Display):
     """Curves of predictions or scores against the amount of missing values, with bands.
+
+    Keyword arguments of ``plot`` style the curves, as for matplotlib's ``plot``.
 
     Parameters
     ----------
@@ -260,23 +262,7 @@ class ExpectedPredictionDisplay:
         xlabel = "hidden, from left to right"
         return cls(x, curves, spreads, xlabel=xlabel, ylabel=ylabel).plot(ax, **line_kw)
 
-    def plot(self, ax: Any = None, **line_kw: Any) -> ExpectedPredictionDisplay:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None creates a new figure.
-        **line_kw : object
-            Keyword arguments of the curves, as for matplotlib's ``plot``.
-
-        Returns
-        -------
-        ExpectedPredictionDisplay
-            The display.
-        """
-        self.ax_ = make_axes(ax)
-        self.figure_ = self.ax_.figure
+    def _draw(self, line_kw: dict[str, Any]) -> None:
         self.lines_, self.bands_ = [], []
         # Names of columns stand side by side, rates at their numbers
         places = np.arange(len(self.x)) if isinstance(self.x[0], str) else np.asarray(self.x)
@@ -294,7 +280,6 @@ class ExpectedPredictionDisplay:
         self.ax_.set(xlabel=self.xlabel, ylabel=self.ylabel)
         if len(self.curves) > 1:
             self.ax_.legend()
-        return self
 
 
 def _check_rates(rates: Sequence[float]) -> None:

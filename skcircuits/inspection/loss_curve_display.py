@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.inspection._display import check_has, make_axes
+from skcircuits.inspection._display import Display, check_has
 
 
-class LossCurveDisplay:
+class LossCurveDisplay(Display):
     """Training and validation log-likelihood against the iterations of a fit.
+
+    Keyword arguments of ``plot`` style the curves, as for matplotlib's ``plot``.
 
     Parameters
     ----------
@@ -81,23 +83,7 @@ class LossCurveDisplay:
         loss, scores = (getattr(estimator, name, ()) for name in curves)
         return cls(loss, scores, step=step).plot(ax, **line_kw)
 
-    def plot(self, ax: Any = None, **line_kw: Any) -> LossCurveDisplay:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None creates a new figure.
-        **line_kw : object
-            Keyword arguments of the curves, as for matplotlib's ``plot``.
-
-        Returns
-        -------
-        LossCurveDisplay
-            The display.
-        """
-        self.ax_ = make_axes(ax)
-        self.figure_ = self.ax_.figure
+    def _draw(self, line_kw: dict[str, Any]) -> None:
         # A loss is minus a mean log-likelihood: both curves rise
         curves = {"training": -np.asarray(self.loss_curve), "validation": self.validation_scores}
         self.lines_ = [
@@ -107,4 +93,3 @@ class LossCurveDisplay:
         ]
         self.ax_.set(xlabel=self.step, ylabel="mean log-likelihood (nats per row)")
         self.ax_.legend()
-        return self

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
-from skcircuits.inspection._display import make_axes
+from skcircuits.inspection._display import Display
 from skcircuits.stein import SteinDiagnosis, stein_diagnosis
 
 # Adjusted p-values below this are marked.
@@ -18,13 +18,13 @@ LEVEL = 0.05
 MAX_PARTS = 40
 
 
-class SteinDiagnosisDisplay:
+class SteinDiagnosisDisplay(Display):
     """Excess of the Stein discrepancy of samples for each part, with small p-values highlighted.
 
     The bars are in standard deviations of a wild bootstrap under the hypothesis that the samples
     come from the target. Parts with an adjusted p-value below 0.05 are highlighted. Parts that
     cannot change in any sample are marked by a question mark, because the test is not informative
-    about them.
+    about them. Keyword arguments of ``plot`` style the bars, as for matplotlib's ``barh``.
 
     Parameters
     ----------
@@ -129,26 +129,13 @@ class SteinDiagnosisDisplay:
             raise ValueError(must("estimator to inspect", condition, way_out, estimator=estimator))
         return cls.from_samples(samples, estimator.target_, parts=parts, ax=ax, **options)
 
-    def plot(self, ax: Any = None, **bar_kw: Any) -> SteinDiagnosisDisplay:
-        """Draw.
+    def _prepare(self) -> tuple[float, float]:
+        return 5.0, 1.2 + 0.22 * min(len(self.diagnosis.names), MAX_PARTS)
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None creates a new figure.
-        **bar_kw : object
-            Keyword arguments of the bars, as for matplotlib's ``barh``.
-
-        Returns
-        -------
-        SteinDiagnosisDisplay
-            The display.
-        """
+    def _draw(self, bar_kw: dict[str, Any]) -> None:
         found = self.diagnosis
         # What is represented worst stands on top
         order = np.argsort(-found.excess, kind="stable")[:MAX_PARTS]
-        self.ax_ = make_axes(ax, size=(5.0, 1.2 + 0.22 * len(order)))
-        self.figure_ = self.ax_.figure
         names = [found.names[i] + (" ?" if found.names[i] in found.unmoved else "") for i in order]
         colors = ["C3" if found.pvalues[i] < LEVEL else "C0" for i in order]
         self.bars_ = self.ax_.barh(
@@ -160,4 +147,3 @@ class SteinDiagnosisDisplay:
         n_left_out = len(found.names) - len(order)
         more = f", {n_left_out} parts of less excess left out" if n_left_out else ""
         self.ax_.set_title(f"whole model: p = {found.pvalue:.2g}{more}")
-        return self
