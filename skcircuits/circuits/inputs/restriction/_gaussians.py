@@ -14,6 +14,11 @@ from functools import singledispatch
 
 import numpy as np
 
+from skcircuits.circuits.inputs._concave_modes import (
+    ConcaveLogDensities,
+    CoordinateBounds,
+    best_in_box,
+)
 from skcircuits.circuits.inputs.base import Box, InputLayer
 from skcircuits.circuits.inputs.johnson import JohnsonGaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
@@ -29,8 +34,6 @@ from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 MAX_BOUNDED = 3
-_MAX_SWEEPS, _TOL = 1000, 1e-13
-_STEP = 1e-10  # last step towards a mode, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -217,7 +220,7 @@ class RestrictedGaussians(RestrictedLayer):
         for group in self.groups:
             low, high = group.bounds.low, group.bounds.high
             precisions: FloatArray = np.linalg.inv(group.inner).astype(np.float64)
-            best = _best_in_box(group.centres, precisions, low, high)
+            best = best_in_box(group.centres, precisions[:, None], low, high)
             pull = np.einsum("kfr,knr->knf", group.gains, best - group.centres)
             own = np.ix_(np.arange(len(self.layer)), group.rows, group.free)
             # Free variables follow the forms by regression, at the mode as in the mean
@@ -239,47 +242,95 @@ class RestrictedGaussians(RestrictedLayer):
 
 
 def _marginal_modes(group: _Group, is_out: BoolArray, start: FloatArray) -> FloatArray:
-    """Best points (K, n, m) once variables that are left out, (m,), are integrated over bounds.
-
-    Expectation maximisation with these variables as latent ones: a log-concave function rises to
-    its only maximum.
-    """
-    # Rows whose variables are all observed have none here
-    if is_out.all() or not is_out.any():
+    """Best points (K, n, m) once variables that are left out, (m,), are integrated over bounds."""
+    # Rows whose variables are all observed have none here. Without bounds, variables that are left
+    # out have no effect on others.
+    if is_out.all() or not is_out[group.factors.argmax(axis=1)].any():
         return start
+    n_units, n_rows, _ = start.shape
+    units, rows = (index.ravel() for index in np.indices((n_units, n_rows)))
+    curvatures = np.zeros(start.shape[2])
+    best = _best_points(group, units, rows, is_out, curvatures, start[units, rows])
+    return best.reshape(start.shape)
+
+
+def _best_points(
+    group: _Group,
+    units: IntArray,
+    rows: IntArray,
+    is_out: BoolArray,
+    curvatures: FloatArray,
+    start: FloatArray,
+) -> FloatArray:
+    """Best points (n, m) of pairs of a unit and a row, with variables left out integrated out.
+
+    `curvatures` (m,) of hyperbolic sines; points of variables that are left out are not changed.
+    """
     forms = group.factors.argmax(axis=1)  # each bounds one variable
     is_latent = is_out[forms]
     latent, held, kept = forms[is_latent], forms[~is_latent], np.flatnonzero(~is_out)
-    # Without bounds, omitted variables have no effect on others
-    if not len(latent):
-        return start
-    to_latent, spread = _regression(group.covariances, latent, kept)
-    to_kept, rest = _regression(group.covariances, kept, latent)
+    low, high = group.bounds.low[rows], group.bounds.high[rows]
+    term = None
+    if len(latent):
+        gains, spreads = _regression(group.covariances, latent, kept)
+        means = group.means[units, rows][:, latent]
+        sides = low[:, is_latent], high[:, is_latent]
+        own = group.means[units, rows][:, kept]
+        term = _IntegratedBounds(own, means, gains[units], spreads[units], *sides)
     at = np.searchsorted(kept, held)
-    precisions: FloatArray = np.linalg.inv(rest[:, at[:, None], at]).astype(np.float64)
-    follow: FloatArray = rest[:, :, at] @ precisions
-    (low, inner_low), (high, inner_high) = (
-        (ends[:, ~is_latent], ends[:, is_latent]) for ends in (group.bounds.low, group.bounds.high)
+    within = group.covariances[:, kept[:, None], kept]
+    precisions: FloatArray = np.linalg.inv(within).astype(np.float64, copy=False)
+    density = ConcaveLogDensities(
+        group.means[units, rows][:, kept],
+        precisions[units],
+        np.broadcast_to(curvatures[kept], (len(units), len(kept))),
+        CoordinateBounds(at, low[:, ~is_latent], high[:, ~is_latent]),
+        term,
     )
-    deviations = np.sqrt(np.diagonal(group.covariances, axis1=1, axis2=2))[:, None, kept]
-    best: FloatArray = start.copy()
-    for _ in range(_MAX_SWEEPS):
-        centres = group.means[..., latent] + np.einsum(
-            "klj,knj->knl", to_latent, best[..., kept] - group.means[..., kept]
-        )
-        scales, normals = _standardized(centres, spread, inner_low, inner_high)
-        shift = normals.moments()[0].reshape(len(latent), *centres.shape[:2]).transpose(1, 2, 0)
-        expected = centres + scales[:, None] * shift
-        centre = group.means[..., kept] + np.einsum(
-            "kjl,knl->knj", to_kept, expected - group.means[..., latent]
-        )
-        inside = _best_in_box(centre[..., at], precisions, low, high)
-        moved = centre + np.einsum("kjr,knr->knj", follow, inside - centre[..., at])
-        steps = np.abs(moved - best[..., kept]) / deviations
-        best[..., kept] = moved
-        if not (steps > _STEP).any():
-            break
+    best = start.copy()
+    best[:, kept] = density.modes(start[:, kept])
     return best
+
+
+@dataclass(frozen=True)
+class _IntegratedBounds:
+    """Log probabilities of the bounds of l variables given m others, for n pairs.
+
+    ``means`` (n, m) of the others, ``centers`` (n, l) there, ``gains`` (n, l, m), ``spreads``
+    (n, l, l), ``low`` and ``high`` (n, l).
+    """
+
+    means: FloatArray
+    centers: FloatArray
+    gains: FloatArray
+    spreads: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    def _normals(self, z: FloatArray, chosen: IntArray) -> tuple[FloatArray, TruncatedNormals]:
+        shift = np.einsum("nlm,nm->nl", self.gains[chosen], z - self.means[chosen])
+        centers = self.centers[chosen] + shift
+        low, high = self.low[chosen], self.high[chosen]
+        # A unit for each pair
+        sides = low[:, None], high[:, None]
+        return _standardized(centers[:, None], self.spreads[chosen], *sides)
+
+    def values(self, z: FloatArray, chosen: IntArray) -> FloatArray:
+        return self._normals(z, chosen)[1].log_mass
+
+    def derivatives(self, z: FloatArray, chosen: IntArray) -> tuple[FloatArray, FloatArray]:
+        """With mean and covariance of a normal y truncated to a box, by those of y without it.
+
+        Derivatives by the center are ``S⁻¹ (E[y] - center)`` and ``S⁻¹ (S - Cov[y]) S⁻¹``.
+        """
+        scales, normals = self._normals(z, chosen)
+        mean, covariance = normals.moments()
+        spreads, gains = self.spreads[chosen], self.gains[chosen]
+        inner = covariance.transpose(2, 0, 1) * (scales[:, :, None] * scales[:, None])
+        inverse = np.linalg.inv(spreads)
+        pull = np.einsum("nij,nj->ni", inverse, scales * mean.T)
+        curvature = gains.transpose(0, 2, 1) @ inverse @ (spreads - inner) @ inverse @ gains
+        return np.einsum("nlm,nl->nm", gains, pull), curvature
 
 
 def _regression(
@@ -313,32 +364,6 @@ def _standardized(
         above.transpose(2, 0, 1).reshape(shape),
         np.ascontiguousarray(each),
     )
-
-
-def _truncated_means(
-    centres: FloatArray, inner: FloatArray, low: FloatArray, high: FloatArray
-) -> FloatArray:
-    """Means (K, r) of Gaussians within bounds, all (K, r)."""
-    # A unit for each row
-    scales, normals = _standardized(centres[:, None], inner, low[:, None], high[:, None])
-    return centres + scales * normals.moments()[0].T
-
-
-def _best_in_box(
-    centre: FloatArray, precisions: FloatArray, low: FloatArray, high: FloatArray
-) -> FloatArray:
-    """Densest points (K, n, r) of Gaussians in boxes (n, r)."""
-    # A quadratic program with a convex objective: any start leads to the optimum.
-    best = np.clip(centre, low, high)
-    # Coordinate descent: exact in each coordinate, and there are at most three
-    for _ in range(200 if centre.shape[-1] > 1 else 1):
-        for i in range(centre.shape[-1]):
-            others = best - centre
-            others[..., i] = 0.0
-            pull = np.einsum("knr,kr->kn", others, precisions[:, i])
-            target = centre[..., i] - pull / precisions[:, None, i, i]
-            best[..., i] = np.clip(target, low[:, i], high[:, i])
-    return best
 
 
 @restrict.register
@@ -471,46 +496,20 @@ class RestrictedJohnson(RestrictedLayer):
         best = self._normal.X[rows]
         is_out = np.isin(self.layer.variables, left_out)
         for own, group, at in self._inner._pairs_by_group(rows):
-            best[np.ix_(own, group.free)] = self._climb(group, units[own], at, is_out[group.free])
+            best[np.ix_(own, group.free)] = self._best(group, units[own], at, is_out[group.free])
         cells, ends = self._cells[rows], [ends[rows] for ends in self._ends]
         found = np.fmin(np.fmax(self._map.cells(best), ends[0]), ends[1])
         return np.where(np.isnan(cells), found, cells)
 
-    def _climb(self, group: _Group, k: IntArray, at: IntArray, is_out: BoolArray) -> FloatArray:
-        """Coordinate ascent on the concave bound of `JohnsonGaussianLayer.mode`, in the box.
-
-        Variables that are left out but bounded stand at their means given the others.
-        """
-        if not len(group.free):
-            return group.means[k, at]
-        low, high = np.full((2, len(at), len(group.free)), np.inf)
+    def _best(self, group: _Group, k: IntArray, at: IntArray, is_out: BoolArray) -> FloatArray:
+        """Best points z (n, m) of pairs, from the means moved into the bounds."""
+        start: FloatArray = group.means[k, at].copy()
+        # Rows whose variables are all observed have none here
+        if is_out.all():
+            return start
         forms = group.factors.argmax(axis=1)
-        low[:], low[:, forms], high[:, forms] = -np.inf, group.bounds.low[at], group.bounds.high[at]
-        best: FloatArray = np.clip(group.means[k, at], low, high)
-        latent, kept = forms[is_out[forms]], np.flatnonzero(~is_out)
-        known = np.concatenate([kept, latent])
-        precisions = np.linalg.inv(group.covariances[:, known[:, None], known])[k]
-        gains, spreads = _regression(group.covariances, latent, kept)
-        curvatures = self._map.curvatures[group.free[kept]].tolist()
-        for _ in range(_MAX_SWEEPS):
-            previous, offset = best.copy(), best - group.means[k, at]
-            if len(latent):
-                centres = group.means[k, at][:, latent]
-                centres = centres + np.einsum("nlj,nj->nl", gains[k], offset[:, kept])
-                sides = low[:, latent], high[:, latent]
-                best[:, latent] = _truncated_means(centres, spreads[k], *sides)
-            for i, (j, curvature) in enumerate(zip(kept.tolist(), curvatures)):
-                # Curvature of the bound's parabola: tanh(u) / u, one at zero
-                slope = curvature * best[:, j]
-                bent = np.where(slope, np.tanh(slope) / np.where(slope, slope, 1.0), 1.0)
-                own = precisions[:, i, i]
-                offset = (best - group.means[k, at])[:, known]
-                goal = own * best[:, j] - np.einsum("nk,nk->n", precisions[:, i], offset)
-                best[:, j] = goal / (own + bent * curvature**2)
-                best[:, j] = np.clip(best[:, j], low[:, j], high[:, j])
-            if np.abs(best - previous).max(initial=0.0) <= _TOL * np.abs(best).max(initial=1.0):
-                break
-        return best
+        start[:, forms] = np.clip(start[:, forms], group.bounds.low[at], group.bounds.high[at])
+        return _best_points(group, k, at, is_out, self._map.curvatures[group.free], start)
 
     def _inside(self, values: FloatArray) -> FloatArray:
         """Means within their intervals: rounding may have carried them out."""
