@@ -33,6 +33,7 @@ from skcircuits.circuits.structure.units import (
     Sum,
     Unit,
     log_weighted_sum,
+    rebuild,
     scale_unit,
     topological_order,
 )
@@ -321,23 +322,17 @@ def cyclic_shift(
         raise ValueError(
             must("n_states", f"be at least the {known} states of the variable", n_states=n_states)
         )
-    moved: dict[int, Unit] = {}
-    for unit in topological_order(p.root):
-        children = [moved[id(child)] for child in unit.children]
-        # Units without the variable are shared with p.
+
+    def shifted(unit: InputUnit) -> InputUnit:
         if variable not in unit.scope:
-            moved[id(unit)] = unit
-        elif isinstance(unit, Sum):
-            moved[id(unit)] = Sum(children, weights=unit.weights)
-        elif isinstance(unit, Product):
-            moved[id(unit)] = Product(children)
-        else:
-            assert isinstance(unit, DiscreteUnit)
-            masses = np.zeros(n_states)
-            # Units may list fewer states than the cycle has: the others are impossible.
-            masses[: unit.n_states] = unit.probabilities
-            moved[id(unit)] = Categorical(variable, np.roll(masses, -shift))
-    return Circuit(moved[id(p.root)])
+            return unit
+        assert isinstance(unit, DiscreteUnit)
+        masses = np.zeros(n_states)
+        # Units may list fewer states than the cycle has: the others are impossible.
+        masses[: unit.n_states] = unit.probabilities
+        return Categorical(variable, np.roll(masses, -shift))
+
+    return Circuit(rebuild(p.root, shifted))
 
 
 class _Result(NamedTuple):

@@ -7,7 +7,8 @@ those of Wang, Zeng and Liu, ICML 2018, section 4.1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -53,33 +54,14 @@ class KernelField:
 class RandomField:
     """Kernels over a few random neighbours each, drawn anew in every iteration."""
 
-    def __init__(
-        self,
-        scopes: RandomScopes,
-        *,
-        kernel_weight: float = 1.0,
-        linear_weight: float = 0.0,
-        bandwidth_factor: float = 1.0,
-        n_jobs: int | None = None,
-    ) -> None:
+    def __init__(self, scopes: RandomScopes, field_over: Callable[[Neighborhoods], Field]) -> None:
         self._scopes = scopes
-        self._kernel_weight = kernel_weight
-        self._linear_weight = linear_weight
-        self._bandwidth_factor = bandwidth_factor
-        self._n_jobs = n_jobs
+        self._field_over = field_over
 
     def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
         """Compute the direction under the neighbourhoods of this iteration."""
-        neighborhoods = self._scopes.draw(iteration)
-        bandwidths = median_bandwidths(
-            rows, neighborhoods, factor=self._bandwidth_factor, n_jobs=self._n_jobs
-        )
-        velocity = kernel_direction(rows, scores, neighborhoods, bandwidths, self._n_jobs)
-        velocity *= self._kernel_weight
-        if self._linear_weight:
-            weight = self._linear_weight
-            linear_direction(rows, scores, neighborhoods, self._n_jobs, weight=weight, out=velocity)
-        return velocity
+        field = self._field_over(self._scopes.draw(iteration))
+        return field.velocity(rows, scores, iteration)
 
 
 class LinearField:
@@ -133,28 +115,28 @@ def make_field(
     n_jobs: int | None = None,
 ) -> Field:
     """Assemble the velocity field of a kernel."""
+
+    def rbf_and_linear(
+        seen: Neighborhoods, blanket: Neighborhoods | None = None, weight: float = 1.0
+    ) -> Field:
+        return SumField(
+            (weight, KernelField(seen, bandwidth_factor, n_jobs)),
+            (linear_weight, LinearField(seen if blanket is None else blanket, n_jobs)),
+        )
+
+    everything = Neighborhoods.complete(graph.n_coordinates)
+    # The linear term keeps to the blanket even where the RBF kernel sees everything: the blanket
+    # is where the moments of the target are decided.
     if kernel in ("graphical", "global"):
-        seen = graph if kernel == "graphical" else Neighborhoods.complete(graph.n_coordinates)
-        rbf = KernelField(seen, bandwidth_factor, n_jobs)
-        # The linear term keeps to the blanket even where the RBF kernel sees everything: the
-        # blanket is where the moments of the target are decided.
-        return SumField((1.0, rbf), (linear_weight, LinearField(graph, n_jobs)))
+        return rbf_and_linear(graph if kernel == "graphical" else everything, graph)
     if kernel not in ("random", "combine") or scopes is None:
         condition = "be 'graphical', 'global', or with scopes 'random' or 'combine'"
         raise ValueError(must("kernel", condition, kernel=kernel, scopes=scopes))
     # The global part sees the joint distribution, the local part keeps the variances.
     local_weight = 1.0 if kernel == "random" else local_weight
-    local = RandomField(
-        scopes,
-        kernel_weight=local_weight,
-        linear_weight=linear_weight,
-        bandwidth_factor=bandwidth_factor,
-        n_jobs=n_jobs,
-    )
-    everything = Neighborhoods.complete(graph.n_coordinates)
-    return SumField(
-        (1.0, local), (1.0 - local_weight, KernelField(everything, bandwidth_factor, n_jobs))
-    )
+    local = RandomField(scopes, partial(rbf_and_linear, weight=local_weight))
+    remaining = KernelField(everything, bandwidth_factor, n_jobs)
+    return SumField((1.0, local), (1.0 - local_weight, remaining))
 
 
 class RandomScopes:

@@ -261,19 +261,15 @@ def _newton_step(
     renewed = Metric.of_precision(metric.center, (precision + precision.T) / 2.0, metric.units)
     step = renewed.smooth(scores)
     slope = float(scores @ step)
-    length = step_length(
-        lambda t: float(
-            np.asarray(grad_log_prob(draws_at(renewed, noise, t * step))).mean(axis=0) @ step
-        ),
-        slope,
-    )
+
+    draws = renewed.inverse_transform(noise)
+
+    def slope_at(t: float) -> float:
+        return float(np.asarray(grad_log_prob(draws + t * step)).mean(axis=0) @ step)
+
+    length = step_length(slope_at, slope)
     change = max(float(np.abs(values - 1.0).max()), length * np.sqrt(max(slope, 0.0)))
     return replace(renewed, center=metric.center + length * step), change
-
-
-def draws_at(metric: Metric, noise: FloatArray, shift: FloatArray) -> FloatArray:
-    """Give the draws of a metric whose centre is shifted."""
-    return metric.inverse_transform(noise) + shift
 
 
 def step_length(slope_at: Callable[[float], float], slope: float) -> float:

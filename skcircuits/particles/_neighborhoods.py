@@ -54,17 +54,13 @@ class Neighborhoods:
 
     @classmethod
     def from_graph(
-        cls,
-        neighbors: Sequence[ArrayLike],
-        blocks: Sequence[ArrayLike] | None = None,
-        *,
-        merge: bool = True,
+        cls, neighbors: Sequence[ArrayLike], blocks: Sequence[ArrayLike] | None = None
     ) -> Neighborhoods:
         """Build the closed neighbourhoods of a Markov graph."""
         lists = index_lists(neighbors, "neighbors")
         adjacency = _incidence(lists, len(lists), "neighbors")
         # j in the blanket of i means a factor of both, so i is in the blanket of j.
-        return cls._from_adjacency(adjacency + adjacency.T, blocks, merge)
+        return cls._from_adjacency(adjacency + adjacency.T, blocks, merge=True)
 
     @classmethod
     def from_scopes(
@@ -76,7 +72,7 @@ class Neighborhoods:
     ) -> Neighborhoods:
         """Build kernels over any neighbourhoods, symmetric or not."""
         lists = index_lists(scopes, "scopes")
-        return cls._from_adjacency(_incidence(lists, len(lists), "scopes"), blocks, merge)
+        return cls._from_adjacency(_incidence(lists, len(lists), "scopes"), blocks, merge=merge)
 
     @classmethod
     def complete(
@@ -147,7 +143,7 @@ class Neighborhoods:
 
     @classmethod
     def _from_adjacency(
-        cls, adjacency: sparse.csr_array, blocks: Sequence[ArrayLike] | None, merge: bool
+        cls, adjacency: sparse.csr_array, blocks: Sequence[ArrayLike] | None, *, merge: bool
     ) -> Neighborhoods:
         n_nodes = adjacency.shape[0]
         membership = _membership(blocks, n_nodes)

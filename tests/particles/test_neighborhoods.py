@@ -57,7 +57,7 @@ def test_unequal_blocks():
 def test_a_complete_graph_is_one_kernel():
     everyone = [[j for j in range(9) if j != i] for i in range(9)]
     assert Neighborhoods.from_graph(everyone).n_kernels == 1
-    assert Neighborhoods.from_graph(everyone, merge=False).n_kernels == 9
+    assert Neighborhoods.from_scopes(everyone, merge=False).n_kernels == 9
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_random_scopes_of_blocks():
 
 
 def test_other_scopes_for_the_same_kernels():
-    graph = Neighborhoods.from_graph([[1], [0], []], merge=False)
+    graph = Neighborhoods.from_scopes([[1], [0], []], merge=False)
     other = graph.with_scopes(np.array([[0, 2], [1, 3], [2, 3]]))
     assert scopes_by_coordinate(other) == [{0, 2}, {1}, {2}]
     assert scopes_by_coordinate(graph) == [{0, 1}, {0, 1}, {2}]

@@ -302,8 +302,27 @@ def _best_in_segments(
     """Choose among the edges of sums of different lengths."""
     edges, first = layer.edges_of(own)
     lengths = layer.lengths[own]
-    # Pairs lie one after the other, each a run of edges: maxima of runs, then the first hit.
     terms = values[layer.children[edges], np.repeat(rows, lengths)] + log_weights[edges]
-    best = np.repeat(np.maximum.reduceat(terms, first), lengths)
-    hits = np.flatnonzero(terms == best)
-    return edges[hits[np.searchsorted(hits, first)]]
+    return edges[largest_in_runs(terms, first, lengths)]
+
+
+def largest_in_runs(terms: FloatArray, first: IntArray, lengths: IntArray) -> IntArray:
+    """Place of the largest term of each run, the first of those that tie.
+
+    Runs lie one after the other: ``first`` are their first places, ``lengths`` their lengths.
+    """
+    hits = np.flatnonzero(terms == np.repeat(np.maximum.reduceat(terms, first), lengths))
+    return hits[np.searchsorted(hits, first)]
+
+
+def draw_in_runs(
+    terms: FloatArray, first: IntArray, lengths: IntArray, uniform: FloatArray
+) -> IntArray:
+    """Draw a place in each run in proportion to its terms, by one uniform number per run."""
+    # Terms of rare events are small: each run is scaled before all are added up
+    steps = np.cumsum(terms / np.repeat(np.add.reduceat(terms, first), lengths))
+    total = steps[first + lengths - 1]
+    before = np.append(0.0, total[:-1])
+    # Strictly below the end of the run: its last possible place, never one of the next run
+    drawn = np.minimum(before + uniform * (total - before), np.nextafter(total, 0.0))
+    return np.searchsorted(steps, drawn, side="right")

@@ -23,6 +23,7 @@ from skcircuits.circuits.engine._layers import SumLayer
 from skcircuits.circuits.engine._passes import (
     EdgeChoice,
     best_edges,
+    draw_in_runs,
     feedforward,
     input_buffer,
     linear_values,
@@ -194,13 +195,7 @@ class _Posterior:
             terms = np.exp(below + self._plan.weights.log[layer.edges][edges] - values)
         else:
             terms = below * self._plan.weights.linear[layer.edges][edges]
-        terms /= np.repeat(np.add.reduceat(terms, first), lengths)
-        steps = np.cumsum(terms)
-        total = steps[first + lengths - 1]
-        before = np.append(0.0, total[:-1])
-        # Strictly below the end of the segment: its last possible edge, never the next sum.
-        drawn = np.minimum(before + uniform * (total - before), np.nextafter(total, 0.0))
-        return edges[np.searchsorted(steps, drawn, side="right")]
+        return edges[draw_in_runs(terms, first, lengths, uniform)]
 
 
 def max_product_completion(plan: Plan, X: FloatArray) -> FloatArray:

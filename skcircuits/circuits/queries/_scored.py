@@ -18,7 +18,7 @@ import numpy as np
 
 from skcircuits.circuits._policy import MAX_SCORED_VALUES
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
-from skcircuits.circuits.engine._passes import PendingPairs
+from skcircuits.circuits.engine._passes import PendingPairs, draw_in_runs, largest_in_runs
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.inputs.base import per_column
@@ -229,14 +229,7 @@ class _Random:
 
     def of_runs(self, weights: FloatArray, first: IntArray, lengths: IntArray) -> IntArray:
         """An index in each run of weights."""
-        # Sums with the rarest scores have terms as small as their probability
-        weights = weights / np.repeat(np.add.reduceat(weights, first), lengths)
-        # One sum over all runs: each run draws between where it starts and ends
-        steps = np.cumsum(weights)
-        total = steps[first + lengths - 1]
-        before = np.append(0.0, total[:-1])
-        drawn = before + self.rng.random(len(first)) * (total - before)
-        return np.searchsorted(steps, np.minimum(drawn, np.nextafter(total, 0.0)), side="right")
+        return draw_in_runs(weights, first, lengths, self.rng.random(len(first)))
 
     def cells(self, layer: RestrictedLayer, units: IntArray, parts: IntArray) -> FloatArray:
         """Cells of units in parts of their variables."""
@@ -252,8 +245,7 @@ class _Largest:
 
     def of_runs(self, weights: FloatArray, first: IntArray, lengths: IntArray) -> IntArray:
         """An index in each run of weights."""
-        hits = np.flatnonzero(weights == np.repeat(np.maximum.reduceat(weights, first), lengths))
-        return hits[np.searchsorted(hits, first)]
+        return largest_in_runs(weights, first, lengths)
 
     def cells(self, layer: RestrictedLayer, units: IntArray, parts: IntArray) -> FloatArray:
         """Cells of units in parts of their variables."""

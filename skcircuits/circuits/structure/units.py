@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from operator import attrgetter
-from typing import NamedTuple, Protocol, TypeVar
+from operator import attrgetter, is_
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -299,6 +299,31 @@ def log_weighted_sum(children: Sequence[Unit], log_weights: FloatArray) -> Sum:
 def topological_order(root: Unit) -> list[Unit]:
     """List every unit below and including the root once, children before parents."""
     return depth_first(root, attrgetter("children"))
+
+
+def rebuild(
+    root: Unit,
+    leaf_of: Callable[[Any], Unit],
+    weights_of: Callable[[Sum], FloatArray] | None = None,
+) -> Unit:
+    """Build a circuit with other input units, and other weights where these are given.
+
+    Shared units remain shared, and what does not change is shared with the circuit itself.
+    """
+    built: dict[int, Unit] = {}
+    for unit in topological_order(root):
+        children = [built[id(child)] for child in unit.children]
+        is_kept = weights_of is None and all(map(is_, children, unit.children))
+        if not isinstance(unit, Sum | Product):
+            built[id(unit)] = leaf_of(unit)
+        elif is_kept:
+            built[id(unit)] = unit
+        elif isinstance(unit, Sum):
+            weights = unit.weights if weights_of is None else weights_of(unit)
+            built[id(unit)] = Sum(children, weights=weights)
+        else:
+            built[id(unit)] = Product(children)
+    return built[id(root)]
 
 
 def depth_first(root: _Node, below: Callable[[_Node], Sequence[_Node]]) -> list[_Node]:

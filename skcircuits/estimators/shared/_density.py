@@ -20,6 +20,7 @@ from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.queries._boxes import log_box_probability
 from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
+from skcircuits.circuits.structure.units import rebuild
 from skcircuits.estimators._base import (
     TableMixin,
     check_is_fitted,
@@ -34,7 +35,6 @@ from skcircuits.estimators.shared.queries._mixin import QueriesMixin
 from skcircuits.estimators.shared.queries._totals import as_box, restricted_to_totals
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning import expectation_maximization
-from skcircuits.learning.parameters.expectation_maximization import rebuild
 from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts

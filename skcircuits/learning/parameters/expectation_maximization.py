@@ -8,7 +8,7 @@ the weights: one step gives the closed-form maximum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits import Circuit, Product, Sum, is_decomposable, is_smooth
+from skcircuits.circuits import Circuit, is_decomposable, is_smooth
 from skcircuits.circuits.engine._layers import SumLayer, SumWeights
 from skcircuits.circuits.engine._passes import backward, log_values
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputLayer, InputUnit
-from skcircuits.circuits.structure.units import Unit, topological_order
+from skcircuits.circuits.structure.units import Unit, rebuild
 from skcircuits.exceptions import (
     CircuitPropertyError,
     must,
@@ -36,25 +36,6 @@ from skcircuits.learning.parameters.input_statistics import (
 )
 from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray
-
-
-def rebuild(
-    root: Unit,
-    leaf_of: Callable[[InputUnit], Unit],
-    weights_of: Callable[[Sum], FloatArray] = lambda unit: unit.weights,
-) -> Unit:
-    """Rebuild a circuit unit by unit; shared units remain shared."""
-    built: dict[int, Unit] = {}
-    for unit in topological_order(root):
-        children = [built[id(child)] for child in unit.children]
-        if isinstance(unit, Sum):
-            built[id(unit)] = Sum(children, weights=weights_of(unit))
-        elif isinstance(unit, Product):
-            built[id(unit)] = Product(children)
-        else:
-            assert isinstance(unit, InputUnit)
-            built[id(unit)] = leaf_of(unit)
-    return built[id(root)]
 
 
 def fit_parameters(

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits import is_deterministic, is_structured_decomposable
-from skcircuits.learning.parameters.expectation_maximization import rebuild
+from skcircuits.circuits import Categorical, is_deterministic, is_structured_decomposable
+from skcircuits.circuits.structure.units import rebuild
 from skcircuits.trees import (
     StateLayout,
     TreeMixture,
@@ -75,7 +75,13 @@ def test_rebuilding_keeps_sharing(codes):
     layout = StateLayout(SIZES)
     circuit = mixture_circuit(TreeMixture(np.zeros(1), [chow_liu_tree(codes, layout)]))
     made = {}
-    again = rebuild(circuit.root, lambda leaf: made.setdefault(id(leaf), leaf))
+
+    def copy(leaf):
+        return made.setdefault(id(leaf), Categorical(leaf.variable, leaf.probabilities))
+
+    again = rebuild(circuit.root, copy)
+    assert again is not circuit.root
+    assert rebuild(circuit.root, lambda leaf: leaf) is circuit.root
     np.testing.assert_array_equal(
         type(circuit)(again).log_prob(codes.astype(float)), circuit.log_prob(codes.astype(float))
     )
