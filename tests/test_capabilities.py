@@ -20,6 +20,7 @@ from skcircuits.circuits import (
     MultivariateGaussian,
     PiecewisePolynomial,
     Poisson,
+    TruncatedGaussian,
 )
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import (
@@ -44,6 +45,7 @@ UNITS = {
     "PiecewisePolynomial": PiecewisePolynomial(
         0, [-1, 0, 0.5, 2], [0.1, 0.3, 0.1, 0.2], [0.25], [0.1], [0.1, 0.1], [1, 0.5]
     ),
+    "TruncatedGaussian": TruncatedGaussian([0], [0.4], [[1.4]], [-0.7], [0.9]),
 }
 KERNELS = {
     "rbf": RBF(0.7),
@@ -62,6 +64,7 @@ EXACT = {
     "MultivariateGaussian": BASIC | {"score", "rbf", "linear", "polynomial"},
     "Poisson": BASIC,
     "PiecewisePolynomial": BASIC | {"rbf", "laplacian", "linear", "polynomial"},
+    "TruncatedGaussian": BASIC,
 }
 POINT = np.array([[1.0, -0.5]])
 LOWER, UPPER = np.array([[0.2, np.nan]]), np.array([[1.0, 0.3]])
@@ -84,7 +87,8 @@ class Measure:
             widths, atoms = (axis[1] - axis[0]) ** 2, ()
         else:
             atoms = getattr(unit, "atoms", ())
-            cuts = np.unique([*np.linspace(-30, 30, 240), *getattr(unit, "knots", ()), *kinks])
+            ends = [getattr(unit, name, ()) for name in ("knots", "lower", "upper")]
+            cuts = np.unique(np.concatenate([np.linspace(-30, 30, 240), *ends, kinks]))
             x, w = leggauss(20)
             half = np.diff(cuts)[:, None] / 2
             self.nodes = (cuts[:-1, None] + half + half * x).reshape(-1, 1)

@@ -20,6 +20,7 @@ from skcircuits.circuits.inputs import (
     NumericalLayer,
     PiecewisePolynomial,
     Poisson,
+    TruncatedGaussian,
     register_input_unit,
 )
 from skcircuits.circuits.structure.properties import (
@@ -47,6 +48,7 @@ __all__ = [
     "Poisson",
     "Product",
     "Sum",
+    "TruncatedGaussian",
     "are_compatible",
     "cyclic_shift",
     "divide",

@@ -15,6 +15,7 @@ from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
     PiecewisePolynomialLayer,
 )
 from skcircuits.circuits.inputs.registry import register_input_unit
+from skcircuits.circuits.inputs.truncated_gaussian import TruncatedGaussian, TruncatedGaussianLayer
 
 __all__ = [
     "Bernoulli",
@@ -38,5 +39,7 @@ __all__ = [
     "PiecewisePolynomialLayer",
     "Poisson",
     "PoissonLayer",
+    "TruncatedGaussian",
+    "TruncatedGaussianLayer",
     "register_input_unit",
 ]

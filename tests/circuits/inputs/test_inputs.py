@@ -15,6 +15,7 @@ from skcircuits.circuits import (
     MultivariateGaussian,
     PiecewisePolynomial,
     Poisson,
+    TruncatedGaussian,
 )
 from skcircuits.circuits.inputs import MultivariateGaussianLayer
 
@@ -29,6 +30,7 @@ UNITS = [
     JOINT,
     Poisson(2, 3.5),
     PiecewisePolynomial(0, [0.0, 1.0, 3.0], [0.2, 0.5], [2.0], [0.1], [0.1, 0.1], [1.0, 2.0]),
+    TruncatedGaussian([2, 0], [1, 0], [[1, 0.5], [0.5, 2]], [0.5, -np.inf], [np.inf, 2.0]),
 ]
 
 
@@ -66,6 +68,8 @@ def test_a_unit_whose_cells_are_unknown_has_value_one(unit):
             JohnsonGaussian([0, 1, 2], np.zeros(3), np.eye(3), np.ones(3), [1.0, 0.0, 0.5]),
             3 + 6 + 2 * 2,
         ),
+        # One bound
+        (TruncatedGaussian([0, 1], [0, 0], np.eye(2), [-np.inf, 0.5], [np.inf, np.inf]), 2 + 3 + 1),
     ],
     ids=lambda value: type(value).__name__,
 )
