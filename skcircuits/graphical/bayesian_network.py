@@ -110,13 +110,7 @@ class BayesianNetwork(FactorGraph):
         BayesianNetwork
             The network, with the names of its variables and states.
         """
-        network = read_bif(path)
-        return BayesianNetwork(
-            network.parents,
-            network.tables,
-            variable_names=network.variable_names,
-            state_names=network.state_names,
-        )
+        return BayesianNetwork(**vars(read_bif(path)))
 
     def to_bif(self, path: str | PathLike[str]) -> None:
         """Write the network in the Bayesian network interchange format.

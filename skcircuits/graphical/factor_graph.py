@@ -17,7 +17,6 @@ from skcircuits.graphical.factor import Factor, check_table_size
 from skcircuits.graphical.inference._compilation import compile_solutions
 from skcircuits.graphical.inference._exact_inference import ExactInference
 from skcircuits.graphical.inference._gibbs import (
-    check_schedule,
     full_conditionals,
     gibbs_chains,
     has_separate_states,
@@ -257,7 +256,8 @@ default="auto"
         them. A warning is issued if variables that should change never do, or if this can be
         determined because there are few states.
         """
-        check_schedule(n_samples=n_samples, burn_in=burn_in, thin=thin, n_chains=n_chains)
+        require_count(0, n_samples=n_samples, burn_in=burn_in)
+        require_count(1, thin=thin, n_chains=n_chains)
         rng = as_generator(random_state)
         # Uniform starts may be impossible; the sampler walks until it finds the support.
         if start is None:

@@ -356,6 +356,13 @@ class DenseForm:
 
     K: FloatArray  # (n, n)
 
+    def __len__(self) -> int:
+        return len(self.K)
+
+    def columns(self, chosen: IntArray, among: IntArray | slice = slice(None)) -> FloatArray:
+        """Entries of some rows, all by default, in chosen columns."""
+        return self.K[among][:, chosen]
+
     def diagonal(self) -> FloatArray:
         """Diagonal, (n,)."""
         return self.K.diagonal()

@@ -64,7 +64,7 @@ def simplex_weights(
     >>> simplex_weights(np.diag([1.0, 1.0, 2.0])).round(3)
     array([0.4, 0.4, 0.2])
     """
-    scaled = _scaled(float_array(K, "K"))
+    scaled = _scaled(square_matrix(K))
     require_non_negative(regularization=regularization)
     # n equal samples have an n-fold smaller variance of their mean.
     if not isinstance(solver, str) or solver not in _SOLVERS:
@@ -103,11 +103,17 @@ def project_to_simplex(v: FloatArray) -> FloatArray:
     return np.maximum(v - threshold, 0.0)
 
 
-def _scaled(K: FloatArray) -> FloatArray:
-    if K.ndim != 2 or K.shape[0] != K.shape[1] or not len(K):
-        raise ValueError(must("K", "be a square matrix with at least one row", shape=K.shape))
-    if not np.isfinite(K).all():
+def square_matrix(K: ArrayLike) -> FloatArray:
+    """Read a finite square matrix."""
+    matrix = float_array(K, "K")
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
+        raise ValueError(must("K", "be a square matrix with at least one row", shape=matrix.shape))
+    if not np.isfinite(matrix).all():
         raise ValueError(must("K", "be finite", "Check the target at the samples."))
+    return matrix
+
+
+def _scaled(K: FloatArray) -> FloatArray:
     diagonal = K.diagonal()
     # Divided first: the sum of large entries may overflow.
     scale = (diagonal / len(K)).sum()

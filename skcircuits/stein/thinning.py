@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.stein._forms import SteinColumns
+from skcircuits.stein._forms import DenseForm, SteinColumns
+from skcircuits.stein.simplex import square_matrix
 
 # Central differences of scores: the cube root of the rounding error, in units of each coordinate.
 _STEP = 1e-5
@@ -55,29 +56,16 @@ def stein_thinning(
     >>> stein_thinning([[1.0, 0.9, -0.9], [0.9, 2.0, 0.0], [-0.9, 0.0, 2.0]], 2)
     array([0, 2])
     """
-    matrix = float_array(K, "K")
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
-        raise ValueError(must("K", "be a square matrix with at least one row", shape=matrix.shape))
-    if not np.isfinite(matrix).all():
-        raise ValueError(must("K", "be finite", "Check the target at the samples."))
-    require_count(1, n_samples=n_samples)
-    reward = _vector(log_prob, len(matrix), "log_prob") / n_samples
-    # Adding i changes the sum over pairs by K_ii + 2 sum_j K_ij over the chosen j.
-    increase = matrix.diagonal() + _vector(curvature, len(matrix), "curvature")
-    chosen = np.empty(n_samples, dtype=np.int64)
-    for step in range(n_samples):
-        # The sum over pairs grows with the square of their number, the reward with the number.
-        chosen[step] = np.argmin(increase - (step + 1) * reward)
-        increase += 2.0 * matrix[chosen[step]]
-    return chosen
+    gram = DenseForm(square_matrix(K))
+    return thin_columns(gram, n_samples, log_prob=log_prob, curvature=curvature)
 
 
 def thin_columns(
-    gram: SteinColumns,
+    gram: SteinColumns | DenseForm,
     n_samples: int,
     *,
-    log_prob: FloatArray | None = None,
-    curvature: FloatArray | None = None,
+    log_prob: ArrayLike | None = None,
+    curvature: ArrayLike | None = None,
     batch_size: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> IntArray:
@@ -91,6 +79,7 @@ def thin_columns(
         require_count(1, batch_size=batch_size)
     n = len(gram)
     reward = _vector(log_prob, n, "log_prob") / n_samples
+    # Adding i changes the sum over pairs by K_ii + 2 sum_j K_ij over the chosen j.
     alone = gram.diagonal() + _vector(curvature, n, "curvature")
     chosen = np.empty(n_samples, dtype=np.int64)
     is_batched = batch_size is not None and batch_size < n
@@ -103,6 +92,7 @@ def thin_columns(
                 increase += 2.0 * gram.columns(chosen[:step], batch).sum(axis=1)
             chosen[step] = batch[np.argmin(increase - (step + 1) * reward[batch])]
         else:
+            # The sum over pairs grows with the square of their number, the reward with the number.
             chosen[step] = np.argmin(alone - (step + 1) * reward)
             alone += 2.0 * gram.columns(chosen[step : step + 1])[:, 0]
     return chosen

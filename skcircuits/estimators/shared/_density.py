@@ -255,23 +255,6 @@ class BaseDensity(
                 log_density[rows] += self._log_unseen_mass[column]
         return log_density
 
-    def score(self, X, y=None):
-        """Compute the mean log density of the rows.
-
-        Parameters
-        ----------
-        X : dataframe or array-like of shape (n_samples, n_features)
-            Rows; missing cells are marginalised.
-        y : Ignored
-            Not used, present for API consistency by convention.
-
-        Returns
-        -------
-        float
-            The mean and not the sum, so that it does not grow with the number of rows.
-        """
-        return float(self.score_samples(X).mean())
-
     def log_prob_unnormalized(self, X):
         """Compute the log density of each row, for Stein methods.
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import prod
+from operator import attrgetter
 from typing import NamedTuple
 
 from skcircuits.exceptions import must
@@ -13,6 +14,9 @@ from skcircuits.numerics._arrays import integers
 from skcircuits.protocols import IntArray
 
 Graph = dict[int, set[int]]
+
+# The property of a clique by which each criterion chooses the next variable.
+_CRITERIA = {"min_fill": "fill", "min_weight": "cells", "weighted_min_fill": "joined"}
 
 # An order whose cliques have at most so many cells is not worth looking for a better one.
 _CHEAP_CELLS = 2**16
@@ -102,9 +106,9 @@ def _greedy_order(
     graph: Graph, cardinalities: IntArray, name: str, last: Sequence[int]
 ) -> tuple[list[int], int]:
     """Eliminate the cheapest variable time after time; the order and the cells of its cliques."""
-    names, criterion = sorted(graph), _CRITERIA[name]
+    names, criterion = sorted(graph), attrgetter(_CRITERIA[name])
     states = [int(cardinalities[variable]) for variable in names]
-    work = _Elimination(graph, names, states, joins=criterion is _weighted_min_fill)
+    work = _Elimination(graph, names, states, joins=name == "weighted_min_fill")
     cost = [(criterion(work.cliques[v]), work.cliques[v].cells, v) for v in range(len(names))]
     # Outdated entries stay in the heap until they come up: ties go to the smaller clique,
     # then to the smaller number, so that the order is reproducible.
@@ -204,25 +208,6 @@ class _Elimination:
             if self.joins:
                 joined -= self.states[neighbor] * sum(self.states[other] for other in far)
         return _Clique(fill, joined, cells // self.states[neighbor])
-
-
-def _min_fill(clique: _Clique) -> int:
-    return clique.fill
-
-
-def _min_weight(clique: _Clique) -> int:
-    return clique.cells
-
-
-def _weighted_min_fill(clique: _Clique) -> int:
-    return clique.joined
-
-
-_CRITERIA = {
-    "min_fill": _min_fill,
-    "min_weight": _min_weight,
-    "weighted_min_fill": _weighted_min_fill,
-}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from skcircuits.exceptions import require_count
 from skcircuits.graphical.factor import Factor
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
@@ -109,12 +108,6 @@ def _sum_of_factors(axes: list[int], factors: list[Factor], cardinalities: IntAr
         shape = [int(cardinalities[v]) if v in factor.scope else 1 for v in axes]
         total += factor.log_table.transpose(order).reshape(shape)
     return total.reshape(-1, int(cardinalities[axes[-1]]))
-
-
-def check_schedule(*, n_samples: int, burn_in: int, thin: int, n_chains: int) -> None:
-    """Refuse numbers of sweeps and chains that mean nothing."""
-    require_count(0, n_samples=n_samples, burn_in=burn_in)
-    require_count(1, thin=thin, n_chains=n_chains)
 
 
 def gibbs_chains(

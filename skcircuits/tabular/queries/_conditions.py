@@ -319,13 +319,13 @@ def _bound(part: Query, schema: TableSchema) -> tuple[int, str, Slot] | None:
 
 def compile_queries(queries: Sequence[Any], schema: TableSchema) -> Boxes:
     """Turn queries (texts, mappings or `Query` objects) about a table into boxes."""
-    reader, parts, alone = _Reader(schema), [], set(range(len(queries)))
+    binder, parts, alone = Binder(schema), [], set(range(len(queries)))
     for group in group_alike(queries):
         boxes = group.boxes(schema, len(queries))
         if boxes is not None:
             parts.append(boxes)
             alone.difference_update(group.places)
-    cells = [(i, cell) for i in sorted(alone) for cell in reader.cells(queries[i])]
+    cells = [(i, cell) for i in sorted(alone) for cell in _cells(queries[i], schema, binder)]
     parts.append(boxes_of_cells(cells, len(queries), schema))
     return Boxes.concatenate(parts)
 
@@ -403,26 +403,20 @@ def _read_masks(column: Column, cells: Sequence[Any]) -> BoolArray:
     return np.array(masks)
 
 
-class _Reader:
-    """Reads queries of all forms about one table."""
-
-    def __init__(self, schema: TableSchema) -> None:
-        self._schema, self._binder = schema, Binder(schema)
-
-    def cells(self, query: Any) -> list[Cell]:
-        """Disjoint cells of a query."""
-        if isinstance(query, Mapping):
-            cell = read_mapping(query, self._schema, missing_is_free=False)
-            return [] if any(values.is_empty for values in cell.values()) else [cell]
-        if isinstance(query, str):
-            query = parse_text(query, self._schema)
-        elif isinstance(query, Expression):
-            query = as_query(query)
-        if not isinstance(query, Query):
-            condition = "be a dict from columns to intervals or categories, a text or made by col"
-            way_out = "Write {'age': (30, 40), 'job': 'nurse'} or \"age >= 30 and job == 'nurse'\"."
-            raise ValueError(must("A query", condition, way_out, query=query))
-        return cells_of(self._binder.formula(query))
+def _cells(query: Any, schema: TableSchema, binder: Binder) -> list[Cell]:
+    """Disjoint cells of a query of any form."""
+    if isinstance(query, Mapping):
+        cell = read_mapping(query, schema, missing_is_free=False)
+        return [] if any(values.is_empty for values in cell.values()) else [cell]
+    if isinstance(query, str):
+        query = parse_text(query, schema)
+    elif isinstance(query, Expression):
+        query = as_query(query)
+    if not isinstance(query, Query):
+        condition = "be a dict from columns to intervals or categories, a text or made by col"
+        way_out = "Write {'age': (30, 40), 'job': 'nurse'} or \"age >= 30 and job == 'nurse'\"."
+        raise ValueError(must("A query", condition, way_out, query=query))
+    return cells_of(binder.formula(query))
 
 
 def _read_interval(column: Column, constraint: Any) -> NumberSet:

@@ -13,23 +13,23 @@ from typing import Any
 from skcircuits.exceptions import must
 
 
-class Query:
-    """A condition on the rows of a table; conditions are combined by ``&``, ``|`` and ``~``."""
+class Logical:
+    """What ``&``, ``|`` and ``~`` combine: conditions, and columns of truth values."""
 
     def __and__(self, other: Any) -> Query:
-        return Conjunction((self, as_query(other)))
+        return Conjunction((as_query(self), as_query(other)))
 
     def __rand__(self, other: Any) -> Query:
         return as_query(other) & self
 
     def __or__(self, other: Any) -> Query:
-        return Disjunction((self, as_query(other)))
+        return Disjunction((as_query(self), as_query(other)))
 
     def __ror__(self, other: Any) -> Query:
         return as_query(other) | self
 
     def __invert__(self) -> Query:
-        return Negation(self)
+        return Negation(as_query(self))
 
     def __bool__(self) -> bool:
         way_out = (
@@ -37,6 +37,10 @@ class Query:
             "for a chain of comparisons."
         )
         raise TypeError(must("A query", "be no truth value: it is about all rows", way_out))
+
+
+class Query(Logical):
+    """A condition on the rows of a table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +115,7 @@ class Count:
 Term = ColumnName | Absolute | Count
 
 
-class Expression:
+class Expression(Logical):
     """A weighted sum of columns, absolute values and counts, plus a constant.
 
     A comparison of expressions is a :class:`Query`. Expressions are made by `col` and `count`.
@@ -184,24 +188,6 @@ class Expression:
 
     def __ge__(self, other: Any) -> Query:
         return Comparison(self, ">=", other)
-
-    def __and__(self, other: Any) -> Query:
-        return as_query(self) & other
-
-    def __rand__(self, other: Any) -> Query:
-        return as_query(other) & self
-
-    def __or__(self, other: Any) -> Query:
-        return as_query(self) | other
-
-    def __ror__(self, other: Any) -> Query:
-        return as_query(other) | self
-
-    def __invert__(self) -> Query:
-        return ~as_query(self)
-
-    def __bool__(self) -> bool:
-        return bool(as_query(self))
 
     def between(self, lower: Any, upper: Any, closed: str = "both") -> Query:
         """Make the query that the value lies in an interval.

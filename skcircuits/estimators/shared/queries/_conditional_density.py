@@ -62,23 +62,6 @@ class ConditionalDensity(QueriesMixin):
         log_mass = self._log_evidence(boxes, conditions.observed) if len(boxes) else np.empty(0)
         return log_totals(boxes, log_mass) - self._log_base
 
-    def score(self, X, y=None):
-        """Compute the mean log density of the rows.
-
-        Parameters
-        ----------
-        X : dataframe or array-like of shape (n_samples, n_features)
-            Rows; missing cells are marginalised.
-        y : Ignored
-            Not used, present for API consistency by convention.
-
-        Returns
-        -------
-        float
-            The mean.
-        """
-        return float(self.score_samples(X).mean())
-
     def __repr__(self):
         """Name the columns."""
         return f"ConditionalDensity(columns={self._schema.names})"

@@ -34,6 +34,23 @@ class QueriesMixin(ModelUnderConditions):
 
     _is_conditional = False
 
+    def score(self, X, y=None):
+        """Compute the mean log density of the rows.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; missing cells are marginalised.
+        y : Ignored
+            Not used, present for API consistency by convention.
+
+        Returns
+        -------
+        float
+            The mean and not the sum, so that it does not grow with the number of rows.
+        """
+        return float(self.score_samples(X).mean())
+
     def probability(
         self, query, given=None, method="exact", *, n_samples=100_000, random_state=None, tol=0.01
     ):
