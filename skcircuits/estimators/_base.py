@@ -169,9 +169,10 @@ class TableMixin:
         """Learn the schema of X and encode it, shape (n, d)."""
         self._reset()
         X = self._check_table(X, reset=True)
-        schema = TableSchema.learn(X, self._choose_categorical(), missing_value)
+        chosen = self._choose_categorical()
+        schema, encoded = TableSchema.learn_and_encode(X, chosen, missing_value)
         self._set_schema(schema)
-        return schema.encode(X)
+        return encoded
 
     def _reset(self):
         """Drop the attributes of the last fit: not every fit sets all of them."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
 from skcircuits.estimators.shared._density import DiscreteDensity
-from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.trees import (
     TreeMixture,
     complete_rows,
@@ -137,7 +137,7 @@ class ChowLiuDensity(DiscreteDensity):
             sample_weight=rows.weight,
             pseudo_count=self.pseudo_count,
         )
-        with self._stages("structure", "parameters") as (structure, parameters):
+        with stages(self, "structure", "parameters") as (structure, parameters):
             mixture, self.n_iter_ = self._learn_trees(rows, complete, generator, structure)
             circuit = self._refine_states(mixture_circuit(mixture), rows, parameters)
         self.parents_ = np.stack([tree.parents for tree in mixture.trees])

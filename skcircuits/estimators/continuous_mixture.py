@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
 from skcircuits.estimators.shared._density import DiscreteDensity
-from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning._continuous_mixture import (
@@ -199,7 +199,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
             result = self._learn_mixture(rows, codes, held_out, generator)
             learned = self._attributes(result.state)
         else:
-            with self._stages("continuous mixture", "latent tree") as (first, second):
+            with stages(self, "continuous mixture", "latent tree") as (first, second):
                 result = self._learn_mixture(rows, codes, held_out, generator, first)
                 learned = self._add_latent_tree(result.state, rows, codes, generator, second)
         self.validation_scores_ = result.scores

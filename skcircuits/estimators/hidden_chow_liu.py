@@ -9,7 +9,7 @@ import numpy as np
 
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, StrOptions
 from skcircuits.estimators.shared._density import DiscreteDensity
-from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning.latent_tree._joint_normals import collinear_columns
@@ -222,13 +222,13 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         held_out = self._cells(shown.validation)
         best, best_density = None, -np.inf
         names = [f"{n} states" for n in numbers] * len(shapes)
-        with self._stages(*names, "all rows") as (*contexts, last):
-            stages = dict(zip(itertools.product(shapes, numbers), contexts, strict=True))
+        with stages(self, *names, "all rows") as (*contexts, last):
+            context_of = dict(zip(itertools.product(shapes, numbers), contexts, strict=True))
             for joint in shapes:
                 reached = -np.inf
                 for n_states in numbers:
                     shaped = replace(tried, joint_columns=joint)
-                    context = stages[joint, n_states]
+                    context = context_of[joint, n_states]
                     result = self._learn(shaped, n_states, shown, generator, context)
                     # Probabilities of cells and densities of joint columns cannot be compared
                     density = (

@@ -7,7 +7,7 @@ import numpy as np
 
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
 from skcircuits.estimators.shared._density import DiscreteDensity
-from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.exceptions import must
 from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixture
@@ -164,7 +164,7 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
         learner = self._make_learner(rows, generator)
         # By the number of components, of this fit and of those that it goes on from
         best = dict(getattr(self, "_best", {}))
-        with self._stages("structure", "parameters") as (structure, parameters):
+        with stages(self, "structure", "parameters") as (structure, parameters):
             result = drive(
                 self,
                 self._steps(learner, generator, best),

@@ -9,7 +9,7 @@ import numpy as np
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, RealNotInt, StrOptions
 from skcircuits.estimators.shared._density import CircuitDensity
-from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.learning import expectation_maximization
 from skcircuits.learning.sum_product._learner import (
     SplitSettings,
@@ -224,7 +224,7 @@ class WMISPNDensity(CircuitDensity):
         def circuit(root, leaves=leaves):
             return Circuit(structure_to_unit(table, root, leaves))
 
-        with self._stages("structure", "parameters") as (structure, parameters):
+        with stages(self, "structure", "parameters") as (structure, parameters):
             result = drive(
                 self,
                 learn_structure(table, splits, generator),

@@ -123,9 +123,8 @@ class ExpectedPredictionDisplay(Display):
         check_is_fitted(estimator)
         _check_rates(rates)
         generator = check_random_state(random_state)
-        schema = TableSchema.learn(X)
         # The schema of these rows, not of the model: cells go back to it as they came
-        encoded = schema.encode(X)
+        schema, encoded = TableSchema.learn_and_encode(X)
 
         def predict_masked(rate: float) -> Any:
             hidden = generator.random_sample(encoded.shape) < rate
@@ -240,8 +239,7 @@ class ExpectedPredictionDisplay(Display):
             deviation due to the missing values, or the probability of each class.
         """
         check_is_fitted(estimator)
-        schema = TableSchema.learn(X)
-        row = schema.encode(X)
+        schema, row = TableSchema.learn_and_encode(X)
         if len(row) != 1:
             raise ValueError(must("X", "be a single row", "Pass X[:1].", n_rows=len(row)))
         order = range(row.shape[1]) if order is None else column_indices(order, schema)

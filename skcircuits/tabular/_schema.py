@@ -56,6 +56,16 @@ class TableSchema:
         missing_value: object = np.nan,
     ) -> TableSchema:
         """Learn the schema of a table."""
+        return cls.learn_and_encode(X, categorical_features, missing_value)[0]
+
+    @classmethod
+    def learn_and_encode(
+        cls,
+        X: Any,
+        categorical_features: str | Sequence[Any] | None = "from_dtype",
+        missing_value: object = np.nan,
+    ) -> tuple[TableSchema, FloatArray]:
+        """Learn the schema of a table and encode the table, whose columns are read once."""
         raw_columns = read_columns(X)
         mask = _categorical_mask(categorical_features, raw_columns, missing_value)
         columns = tuple(
@@ -63,7 +73,9 @@ class TableSchema:
             for raw, is_categorical in zip(raw_columns, mask.tolist(), strict=True)
         )
         # No rows, but all dtypes of the library
-        return cls(columns, X[:0] if is_frame(X) else None, missing_value)
+        schema = cls(columns, X[:0] if is_frame(X) else None, missing_value)
+        as_is = schema._takes_as_is(X)
+        return schema, X.astype(np.float64) if as_is else schema._encode_columns(raw_columns)
 
     def select(self, columns: IntArray) -> TableSchema:
         """Schema of some of the columns, by index."""
@@ -131,13 +143,15 @@ class TableSchema:
         # The usual case: one copy, whatever the number of columns
         if self._takes_as_is(X):
             return X.astype(np.float64)
-        raw_columns = read_columns(X)
-        encoded = np.empty((len(X), len(self.columns)))
+        return self._encode_columns(read_columns(X), refuse_unknown=handle_unknown == "error")
+
+    def _encode_columns(
+        self, raw_columns: Sequence[RawColumn], *, refuse_unknown: bool = False
+    ) -> FloatArray:
+        encoded = np.empty((len(raw_columns[0].values), len(self.columns)))
         for j, (column, raw) in enumerate(zip(self.columns, raw_columns, strict=True)):
             encoded[:, j] = column.encode(
-                raw.values,
-                missing_value=self.missing_value,
-                refuse_unknown=handle_unknown == "error",
+                raw.values, missing_value=self.missing_value, refuse_unknown=refuse_unknown
             )
         return encoded
 

@@ -21,7 +21,7 @@ from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeight
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputLayer, NumericalLayer
 from skcircuits.circuits.inputs.base import Conditionals
-from skcircuits.circuits.structure.properties import units_are_tractable
+from skcircuits.circuits.structure.properties import are_decomposable, are_smooth
 from skcircuits.circuits.structure.units import Scope
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -130,7 +130,8 @@ def _can_be_linear(plan: Plan) -> bool:
     nothing = np.full((1, plan.n_columns), np.nan)
     # Weights add up to one up to rounding.
     is_bounded = log_values(plan, nothing).max() < 1e-6
-    return bool(is_bounded) and units_are_tractable(plan.units) and _densities_stand_alone(plan)
+    is_tractable = are_smooth(plan.units) and are_decomposable(plan.units)
+    return bool(is_bounded) and is_tractable and _densities_stand_alone(plan)
 
 
 def _densities_stand_alone(plan: Plan) -> bool:

@@ -27,7 +27,7 @@ from skcircuits.circuits.queries._marginals import (
     log_probability,
     require_gradients,
 )
-from skcircuits.circuits.structure.properties import is_decomposable, is_deterministic, is_smooth
+from skcircuits.circuits.structure.properties import are_decomposable, are_smooth, is_deterministic
 from skcircuits.circuits.structure.units import Immutable, Unit
 from skcircuits.exceptions import CircuitPropertyError, must, require, require_count
 from skcircuits.numerics._arrays import float_array
@@ -314,7 +314,8 @@ class CircuitQueries(Immutable, ABC):
 
     @cached_property
     def _is_tractable(self) -> tuple[bool, bool]:
-        return is_smooth(self), is_decomposable(self)
+        # The plan lists the units already
+        return are_smooth(self.plan.units), are_decomposable(self.plan.units)
 
     @cached_property
     def _is_deterministic(self) -> bool:

@@ -52,7 +52,7 @@ def is_smooth(circuit: Rooted) -> bool:
     False
     """
     require("root", "a circuit", circuit=circuit)
-    return _are_smooth(topological_order(circuit.root))
+    return are_smooth(topological_order(circuit.root))
 
 
 def is_decomposable(circuit: Rooted) -> bool:
@@ -75,15 +75,11 @@ def is_decomposable(circuit: Rooted) -> bool:
     False
     """
     require("root", "a circuit", circuit=circuit)
-    return _are_decomposable(topological_order(circuit.root))
+    return are_decomposable(topological_order(circuit.root))
 
 
-def units_are_tractable(units: Sequence[Unit]) -> bool:
-    """Whether all sums are smooth and all products decomposable: marginals are exact then."""
-    return _are_smooth(units) and _are_decomposable(units)
-
-
-def _are_smooth(units: Sequence[Unit]) -> bool:
+def are_smooth(units: Sequence[Unit]) -> bool:
+    """Whether the sums among some units are smooth."""
     return all(
         child.scope == unit.scope
         for unit in units
@@ -92,7 +88,8 @@ def _are_smooth(units: Sequence[Unit]) -> bool:
     )
 
 
-def _are_decomposable(units: Sequence[Unit]) -> bool:
+def are_decomposable(units: Sequence[Unit]) -> bool:
+    """Whether the products among some units are decomposable."""
     return all(
         # Scopes are disjoint where they are together as long as their union: no sets are built.
         sum(len(child.scope) for child in unit.children) == len(unit.scope)

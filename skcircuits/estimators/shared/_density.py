@@ -5,7 +5,6 @@ Discrete densities are circuits over the states of columns; results are in origi
 
 import dataclasses
 from abc import ABCMeta, abstractmethod
-from contextlib import contextmanager
 from dataclasses import replace
 from html import escape
 
@@ -377,14 +376,6 @@ class CircuitDensity(BaseDensity):
             If the density of a column is not a mixture of Gaussians.
         """
         return self.circuit_.grad_log_prob(X)
-
-    @contextmanager
-    def _stages(self, *names):
-        """Tasks for callbacks, one per stage of the fit."""
-        fit = self._init_callback_context(max_subtasks=len(names))
-        fit.call_on_fit_task_begin(estimator=self)
-        yield [fit.subcontext(task_name=name, max_subtasks=None) for name in names]
-        fit.call_on_fit_task_end(estimator=self)
 
     def _refine(self, steps, X, context, in_original_units=lambda circuit: circuit):
         """Learn the parameters again where cells are missing: their flows are expectations.

@@ -6,6 +6,7 @@ state that was yielded is never changed again, since it may turn out to be the b
 """
 
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -79,6 +80,15 @@ def drive(
     if not (result.converged or tasks.stop):
         warn_not_converged(estimator, max_iter)
     return result
+
+
+@contextmanager
+def stages(estimator, *names):
+    """Tasks for callbacks, one per stage of a fit that runs several loops."""
+    fit = estimator._init_callback_context(max_subtasks=len(names))
+    fit.call_on_fit_task_begin(estimator=estimator)
+    yield [fit.subcontext(task_name=name, max_subtasks=None) for name in names]
+    fit.call_on_fit_task_end(estimator=estimator)
 
 
 def warn_not_converged(estimator, max_iter):
