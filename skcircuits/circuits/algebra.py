@@ -168,6 +168,7 @@ class _PairFold(Generic[Result]):
             (i, j)
             for i, own in enumerate(left.states)
             for j, other in enumerate(right.states)
+            # Products of disjoint supports are zero: deterministic circuits stay small
             if self._supports.may_meet(own, other)
         ]
         below = [(left.terms[i], right.terms[j]) for i, j in meeting]
@@ -437,6 +438,7 @@ def entropy(p: Circuit) -> float:
         below = values[layer.children]
         if isinstance(layer, SumLayer):
             weights = plan.weights.linear[layer.edges]
+            # H(Σ θ p) = Σ θ H(p) - Σ θ log θ for disjoint supports (Vergari et al. 2021)
             terms = weights * below - xlogy(weights, weights)
             values[layer.units] = np.add.reduceat(terms, layer.starts)
         else:

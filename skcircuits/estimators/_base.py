@@ -142,6 +142,7 @@ def route_fit_parameters(router, estimator, sample_weight, parameters):
     """Route fit parameters to an inner estimator (all except X and y)."""
     if sample_weight is not None:
         parameters = {**parameters, "sample_weight": sample_weight}
+    # Without routing scikit-learn passes weights to whoever takes them
     if _routing_enabled():
         return process_routing(router, "fit", **parameters).get("estimator", Bunch(fit={})).fit
     if sample_weight is not None and not has_fit_parameter(estimator, "sample_weight"):
@@ -168,6 +169,7 @@ class TableMixin:
     def _learn_table(self, X, missing_value=np.nan):
         """Learn the schema of X and encode it, shape (n, d)."""
         self._reset()
+        # Width and names come first: other checks name columns
         X = self._check_table(X, reset=True)
         chosen = self._choose_categorical()
         schema, encoded = TableSchema.learn_and_encode(X, chosen, missing_value)
@@ -205,6 +207,7 @@ class TableMixin:
         container = _get_output_config("transform", self)["dense"]
         if container == "default":
             return schema.decode_array(codes, unseen)
+        # Arrays and dataframes may have equal names, a dataframe that is made here may not
         repeated = [name for name, n in Counter(schema.names).items() if n > 1]
         if repeated:
             way_out = "Rename these columns of the input."
@@ -254,6 +257,7 @@ def _uncover_holes(X):
 def _check_not_empty(frame):
     n_rows, n_columns = frame.shape
     if n_rows == 0 or n_columns == 0:
+        # The words of scikit-learn's own check, which its common tests look for
         raise ValueError(
             f"Found array with {n_rows} sample(s) and {n_columns} feature(s) "
             f"(shape={frame.shape}) while a minimum of 1 is required."

@@ -252,6 +252,8 @@ class BBISWeighter(
 
     def _weigh(self, samples):
         """Set everything that depends on the samples, given the target."""
+        # Collapsed first: weights, kernel and discrepancy are all those of the remaining
+        # variables
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
         self._problem = self._pose_problem()
         found = self._problem.solve()
@@ -477,6 +479,7 @@ class BBISWeighter(
         self.fit(X, gradients=gradients)
         n_samples = len(self.weights_) if n_samples is None else n_samples
         require_count(1, n_samples=n_samples)
+        # Thinning selects by the discrepancy and needs no weights
         if method == "systematic":
             rng = make_generator(self.random_state)
             rows = systematic_rows(self.weights_, n_samples, rng)

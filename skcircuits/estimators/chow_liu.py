@@ -139,6 +139,7 @@ class ChowLiuDensity(DiscreteDensity):
         )
         with stages(self, "structure", "parameters") as (structure, parameters):
             mixture, self.n_iter_ = self._learn_trees(rows, complete, generator, structure)
+            # The structure is learned from drawn cells, the parameters from observed ones
             circuit = self._refine_states(mixture_circuit(mixture), rows, parameters)
         self.parents_ = np.stack([tree.parents for tree in mixture.trees])
         self.weights_ = np.exp(mixture.log_weights)

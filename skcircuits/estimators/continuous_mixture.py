@@ -222,6 +222,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
             self,
             steps,
             max_iter=self.max_iter,
+            # Held-out rows decide which pass is kept: later ones may fit the training rows alone
             score=lambda step: np.average(
                 step.mixture.log_prob(held_out), weights=rows.validation.weight
             ),
@@ -253,6 +254,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
             X=rows.X,
             context=context,
         ).state.circuit
+        # Held-out rows decide on the fraction of each model
         scores = mixture_step.mixture.log_prob(validation.codes), tree.log_prob(validation.states)
         return self._attributes(mixture_step, tree, _likeliest_weight(*scores, validation.weight))
 

@@ -139,6 +139,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         """
         encoded = self._read_table(X)
         complete = ~np.isnan(encoded).any(axis=1)
+        # Complete rows have the model's own labels, which need not be an argmax
         if complete.all() and len(self.estimators_) == 1:
             return self.estimator_.predict(self._check_table(X, reset=False))
         method = self._responses[0]
@@ -239,6 +240,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             raise TypeError(must("y", "have classes of one type", way_out)) from error
         y = self._check_target(y, X, multi_output=True, numeric=False)
         y = y.reshape(len(y), -1)
+        # Codes, so that targets can be columns of the joint table
         columns = [np.unique(column, return_inverse=True)[1] for column in y.T]
         return np.stack(columns, axis=1).astype(np.float64), np.ones(len(columns), dtype=bool)
 

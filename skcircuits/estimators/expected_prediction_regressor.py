@@ -142,6 +142,7 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
         drawn = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
         answers = models[0].predict(self._schema.decode(drawn))
         self._target_is_vector = answers.ndim == 1
+        # Draws stop at an error relative to the spread of answers; a constant model needs none
         spread = np.std(answers if y is None else np.asarray(y, dtype=np.float64), axis=0)
         return np.where(spread > 0, spread, 1.0)
 

@@ -394,8 +394,10 @@ class GaussianMixtureDensity(CircuitDensity):
         comparison = Comparison(table, self.selection, settings, seed)
         pool = choose_pool(table, self._space(), comparison)
         if self._given_start:
+            # Going on from the last fit: its parameters are better than any start
             fits = dict.fromkeys(pool, self._given_start._states[0])
         elif len(table.weights) >= 2 * START_ROWS and not fits:
+            # For many rows the trials have done most of the work
             fits = comparison.starts
         self.selection_ = comparison.report(pool)
         return pool, fits
@@ -534,6 +536,8 @@ def _check_distance(table, X, schema):
     far = np.argwhere(np.abs(table.numbers) > _MAX_DISTANCE)
     if len(far):
         row, own = far[0]
+        # Scales are those of the first rows: squares of cells far outside would swallow all
+        # digits
         column = np.flatnonzero(~schema.is_categorical)[own]
         raise ValueError(
             must(
@@ -562,6 +566,7 @@ def _as_draw(settings, pool, total_weight):
     deviation of a parameter. Several components are not determined as precisely.
     """
     settings = replace(settings, is_draw=True)
+    # With one component the posterior has one mode, and the way to it is short
     if any(candidate.n_components > 1 for candidate in pool):
         return settings
     tol = min(settings.tol, _DRAW_TOL / max(total_weight, 1.0))

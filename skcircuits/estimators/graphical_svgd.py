@@ -563,6 +563,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
     def _starts(self, X, n_coordinates, rng):
         """Give the starting particles of every run, in the coordinates of X."""
+        # X is data where the target is learned, and the start where it is given
         if X is not None and self._given_a_target():
             return [X]
         if self._continues():
@@ -593,6 +594,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             return constant | _state_attributes(state, units)
 
         with single_threaded_blas():
+            # Small clouds move faster than they are sent
             client = dask_client() if start.size >= MIN_SENT else None
             steps = problem.steps(start, seed, self.n_jobs, metric, client)
             result = drive(self, steps, max_iter=self.max_iter, attributes=attributes)
@@ -604,6 +606,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         runs = parallel(
             delayed(_finish)(problem, start, seed, metric) for start, seed in zip(starts, seeds)
         )
+        # A generator, so that Ctrl-C keeps the best of the finished runs
         result = drive(self, runs, score=lambda run: -run.discrepancy)
         return result.state.last
 
@@ -622,6 +625,7 @@ def _check_precision(values, n_coordinates):
     if (
         not is_square
         or not np.allclose(precision, precision.T)
+        # A preconditioner that is not positive would turn steps back
         or np.linalg.eigvalsh(precision)[0] <= 0
     ):
         condition = f"be symmetric and positive definite, of shape {(n_coordinates,) * 2}"

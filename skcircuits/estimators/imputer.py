@@ -291,6 +291,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         require_count(1, n_imputations=n_imputations)
         encoded, unseen = self._read_incomplete(X)
+        # Draws from one density alone would make intervals too narrow (Rubin 1987, chapter 4)
         if proper and self.density_ is not None:
             drawn = self._draw_properly(encoded, n_imputations)
         else:
@@ -314,6 +315,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             delayed(_draw_with_new_parameters)(
                 self, density, rows, encoded, _bootstrap_weights(weights, len(rows), seed), seed
             )
+            # Independent of the number of workers, and of each other
             for seed in np.random.SeedSequence(self._seed).generate_state(n_imputations).tolist()
         )
         return np.stack(tables)
@@ -400,6 +402,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             replace(self._schema.columns[j], name=name)
             for j, name in zip(self._kept, names, strict=False)
         ]
+        # Indicators are numbers 0 and 1, as scikit-learn's are
         indicators = [Column(name, None, True) for name in names[len(columns) :]]
         return replace(self._schema, columns=(*columns, *indicators))
 
@@ -411,6 +414,7 @@ def _imputation_bounds(min_value, max_value, X, schema):
     """
     low = _bound("min_value", min_value, X, schema, -np.inf, np.fmin)
     high = _bound("max_value", max_value, X, schema, np.inf, np.fmax)
+    # Crossed bounds would be clipped to one of them, silently
     crossed = np.flatnonzero(low > high)
     if len(crossed):
         raise ValueError(
@@ -442,6 +446,7 @@ def _bound(name, value, X, schema, open_end, extreme):
             raise ValueError(
                 must(name, f"be a number or have shape ({n_columns},)", shape=bound.shape)
             )
+    # Codes have no bounds, whatever a single number asks for all columns
     return np.where(schema.is_categorical | np.isnan(bound), open_end, bound)
 
 

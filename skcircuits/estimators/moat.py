@@ -385,6 +385,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 
     def _attributes(self, mixture, seed):
         """The fitted attributes of a mixture."""
+        # Parameters may move on while a callback looks at them: these are copies
         nodes = np.stack([component.nodes for component in mixture.components])
         return {
             "mixture_": mixture,
@@ -402,6 +403,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         return codes
 
     def _check_complete(self, codes):
+        # Values that fit has not seen have no state, as missing cells
         if self.missing == "error" and (codes < 0).any():
             raise ValueError(
                 must(

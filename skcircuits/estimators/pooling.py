@@ -257,6 +257,7 @@ def _checked(estimates, variances):
     """Check estimates and variances, each as an array of shape (m, k)."""
     estimates = float_array(estimates, "estimates")
     variances = float_array(variances, "variances")
+    # Between-imputation variance needs two tables
     if estimates.shape != variances.shape or estimates.ndim not in (1, 2) or len(estimates) < 2:
         raise ValueError(
             must(

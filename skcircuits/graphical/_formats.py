@@ -174,6 +174,7 @@ def _family(head: _Statement) -> tuple[str, list[str]]:
     """Read ``probability ( child | parents )``; the bar may touch the adjacent names."""
     names: _Statement = []
     for token in head[2:-1]:
+        # A bar within quotes is part of a name: only plain tokens are divided at it
         parts = re.findall(r"\||[^|]+", token.plain)
         names += [_Token(part, part) for part in parts] if parts else [token]
     bars = [position for position, token in enumerate(names) if token.plain == "|"]
@@ -339,6 +340,7 @@ def write_uai(
     lines.append(str(len(factors)))
     lines += [" ".join(map(str, (len(factor.scope), *factor.scope))) for factor in factors]
     for factor in factors:
+        # repr gives the shortest digits that are read back as the same float
         values = plain_values(factor).ravel().tolist()
         lines += ["", str(len(values)), " ".join(map(repr, values))]
     Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -348,6 +350,7 @@ def plain_values(factor: Factor) -> FloatArray:
     """Give the values of a factor, if floats can hold them."""
     with np.errstate(over="ignore", under="ignore"):
         values = np.exp(factor.log_table)
+    # An energy that underflows would turn a possible state into an impossible one
     if np.isposinf(values).any() or np.any((values == 0) & ~np.isneginf(factor.log_table)):
         raise ValueError(
             must(

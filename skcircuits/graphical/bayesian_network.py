@@ -81,6 +81,7 @@ class BayesianNetwork(FactorGraph):
                 must("tables", condition, n_parents=len(parents), n_tables=len(tables))
             )
         self.parents = tuple(integers(given, "parents") for given in parents)
+        # A product of conditional distributions is a distribution only without cycles
         _check_acyclic(self.parents)
         factors = [
             _conditional(variable, given, table)
@@ -120,6 +121,7 @@ class BayesianNetwork(FactorGraph):
         path : path-like
             The file. Variables without names are called x0, x1, ..., and their states s0, s1, ...
         """
+        # The format knows no numbers: everything has a name in it
         names = self.variable_names or [f"x{v}" for v in range(len(self.parents))]
         states = self.state_names or [[f"s{k}" for k in range(n)] for n in self.cardinalities]
         network = NetworkDescription(

@@ -63,6 +63,7 @@ def make_axes(ax: Any = None, size: tuple[float, float] | None = None) -> Any:
         raise ImportError(
             "Displays need matplotlib. Install it with `pip install skcircuits[plot]`."
         ) from error
+    # Constrained layout leaves room for legends and colour bars as they come
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
@@ -70,6 +71,7 @@ def check_has(estimator: Any, attribute: str, way_out: str) -> None:
     """Refuse an estimator that is not fitted, or that lacks an attribute after fit."""
     check_is_fitted(estimator)
     if not hasattr(estimator, attribute):
+        # A fitted search is the usual mistake
         if hasattr(estimator, "best_estimator_"):
             way_out = "Pass the best_estimator_ of the search."
         condition = f"have {attribute} after fit"

@@ -67,6 +67,7 @@ class CircuitDisplay(Display):
             way_out = owner or "Circuit(unit) makes one of its root unit."
             raise TypeError(must("circuit", "be a Circuit", way_out, circuit=circuit))
         self.circuit = circuit
+        # Names stand at the indices of variables, of which a circuit may leave some out
         n_named = max(circuit.variables) + 1 if feature_names is None else len(feature_names)
         if n_named <= max(circuit.variables):
             condition = f"name all variables up to {max(circuit.variables)}"
@@ -185,5 +186,6 @@ def _plot_regions(ax: Any, drawing: Drawing) -> None:
     ax.scatter(x, y, s=[20 + 2 * node.size for node in drawing.nodes], color="#4878a8", zorder=2)
     if len(drawing.nodes) <= FEW_REGIONS:
         below = {"ha": "center", "va": "top", "fontsize": 7, "bbox": WHITE}
+        # In points, so that labels keep their distance from disks at any scale of the axes
         shift = {"xytext": (0, -12), "textcoords": "offset points"}
         fit_labels(ax, [ax.annotate(n.label, (n.x, n.y), **shift, **below) for n in drawing.nodes])

@@ -115,6 +115,7 @@ class DensityDisplay(Display):
             (True, True): self._draw_heat_map,
             (False, False): self._draw_contours,
         }
+        # One categorical and one numerical column, in any order, are the remaining case
         drawings.get(tuple(kinds), self._draw_curves)(artist_kw)
 
     def _prepare(self) -> None:
@@ -148,6 +149,7 @@ class DensityDisplay(Display):
 
     def _atoms(self, which: int) -> Any:
         """Point masses of a column."""
+        # Units of one column may have different point masses: a grid keeps off all of them
         own = [
             u.atoms
             for u in self._circuit.plan.units
@@ -256,6 +258,7 @@ def describe_density(density: Any) -> str:
     circuit = _circuit_of(density)
     names = [column.text_name for column in density._schema.columns]
     root = circuit.root
+    # A product at the root is independence of its factors; all other structure is within groups
     groups = root.children if isinstance(root, Product) else (root,)
     lines = [f"{len(groups)} independent groups of columns"] if len(groups) > 1 else []
     for group in groups:

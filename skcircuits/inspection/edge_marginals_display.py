@@ -110,6 +110,7 @@ class EdgeMarginalsDisplay:
         return self
 
     def _draw_heatmap(self, image_kw: dict[str, Any]) -> None:
+        # Probabilities have one scale, whatever the largest is: pictures can be compared
         style = {"cmap": "Blues", "vmin": 0, "vmax": 1, **image_kw}
         image = self.ax_.imshow(self.edge_marginals, **style)
         places = range(len(self.feature_names))
@@ -122,6 +123,7 @@ class EdgeMarginalsDisplay:
         angles = 2 * np.pi * np.arange(n_columns) / n_columns
         points = np.column_stack([np.cos(angles), np.sin(angles)])
         for u, v in zip(*np.triu_indices(n_columns, 1), strict=True):
+            # Half transparent: lines of a dense graph cross
             style = {"color": "C0", "alpha": 0.7, **line_kw}
             self.ax_.plot(*points[[u, v]].T, linewidth=8 * self.edge_marginals[u, v], **style)
         self.ax_.scatter(*points.T, s=200, color="white", edgecolor="black", zorder=2)

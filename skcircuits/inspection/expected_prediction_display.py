@@ -254,6 +254,7 @@ class ExpectedPredictionDisplay(Display):
             answers = estimator.predict_proba(table)
             curves = {str(c): answers[:, i] for i, c in enumerate(estimator.classes_)}
         else:
+            # The band shows what the hidden cells contribute, not the noise of the target
             mean, std = estimator.predict(table, return_std=True)
             curves, spreads = {"prediction": mean}, {"prediction": std}
         ylabel = "probability" if is_classifier(estimator) else "prediction"

@@ -136,6 +136,7 @@ class SteinDiagnosisDisplay(Display):
         found = self.diagnosis
         # What is represented worst stands on top
         order = np.argsort(-found.excess, kind="stable")[:MAX_PARTS]
+        # A part that never moved passes every test: the mark tells that this means nothing
         names = [found.names[i] + (" ?" if found.names[i] in found.unmoved else "") for i in order]
         colors = ["C3" if found.pvalues[i] < LEVEL else "C0" for i in order]
         self.bars_ = self.ax_.barh(

@@ -164,6 +164,7 @@ class PointTables:
         scopes = [self._plan.units[position].scope for position in positions]
         groups: dict[Scope | int, list[int]] = {}
         for i, scope in enumerate(scopes):
+            # Sums of a block share their children: apart they could not be one matrix product
             block = None if layer.block_shape is None else i // layer.block_shape[1]
             groups.setdefault(scope if block is None else block, []).append(i)
         for members in groups.values():
@@ -202,6 +203,7 @@ class _InputStep:
             expected = expected_at_points(self.layer, self.units, self.function, self.values)
             table[np.ix_(missing, self.index)] = expected
         if not missing.all():
+            # Observed cells have the kernel's own value, missing ones its expectation
             observed = value_of(self.function, cells[~missing, None], self.values)
             table[np.ix_(~missing, self.index)] = observed[:, None, :]
 
@@ -357,6 +359,7 @@ class _Expansion:
             return [(units[0].children, part)]
         if len(units) == 1:
             return []
+        # Halves, not one factor after the other: wide products stay shallow
         first, second = _halves(units)
         splits = self._split(first, second, part)
         return [pair for _, own, other in splits for pair in ((first, own), (second, other))]
@@ -474,6 +477,7 @@ def _row_blocks(
             for rows, values in blocks(X[:, columns], points[:, columns]):
                 yield rows, group, values
             return
+    # Values of all units at the rows and points of a block are held at once
     n_rows = max(1, ROW_BYTES // (8 * kernel.plan.n_units * max(1, len(points))))
     for block in row_slices(len(X), n_rows):
         yield np.arange(block.start, block.stop), None, None

@@ -66,6 +66,7 @@ def expected_kernel(p: Circuit, q: Circuit, kernel: Kernel) -> float:
     structure = structure_of(kernel, p.variables)
     require_compatible(p, q)
     pairs = compile_pairs(p.plan, q.plan, structure.variable_order)
+    # Compatibility is decided here, from structure: no value is computed before
     parts = split_kernel(pairs, structure)
     value = expected_kernels(pairs, parts, _single(p.plan), _single(q.plan))
     return float(require_floats(value)[0, 0])
@@ -142,6 +143,7 @@ def is_kernel_compatible(kernel: Kernel, p: Circuit, q: Circuit) -> bool:
         return False
     structure = structure_of(kernel, p.variables)
     try:
+        # The same steps as for the value, up to where numbers would be computed
         pairs = compile_pairs(p.plan, q.plan, structure.variable_order)
         require_closed_forms(pairs, split_kernel(pairs, structure))
     except (CircuitPropertyError, IncompatibleCircuitsError):
@@ -329,6 +331,7 @@ def _complete_points(others: Any, plan: Plan) -> FloatArray:
         raise ValueError(
             must("points", f"have at least {plan.n_columns} columns", shape=points.shape)
         )
+    # Other columns are ignored, whatever they hold
     if not np.isfinite(points[:, own]).all():
         condition = "be complete and finite"
         way_out = "Condition a circuit on rows with missing cells, or use expected_kernel_matrix."

@@ -78,6 +78,7 @@ class Decoder:
         single: type[np.floating] = np.float32
         layers = [
             (
+                # He et al. (2015): signals keep their variance from layer to layer
                 (rng.normal(size=(out, into)) * np.sqrt(2 / into)).astype(single),
                 np.zeros((out, 1)).astype(single),
             )
@@ -101,11 +102,13 @@ class Decoder:
         for weights, bias in self.layers[:-1]:
             hidden = weights @ inputs[-1]
             hidden += bias
+            # Leaky: a unit that is negative everywhere would never change again
             inputs.append(np.maximum(hidden, hidden * hidden.dtype.type(_LEAK), out=hidden))
         weights, bias = self.layers[-1]
         logits = weights @ inputs[-1]
         logits += bias
         for tables in self.features.tables(logits):
+            # Softmax by columns of the table, without overflow
             tables -= tables.max(axis=1, keepdims=True)
             tables -= np.log(np.exp(tables).sum(axis=1, keepdims=True))
         return logits, inputs
@@ -261,6 +264,7 @@ def posterior(features: FloatArray, coefficients: FloatArray) -> tuple[FloatArra
     `features` (n_rows, n_features), `coefficients` (n_features, n_components).
     """
     joint = features @ coefficients
+    # Probabilities of whole rows leave the range of single precision
     largest = joint.max(axis=1, keepdims=True)
     joint -= largest
     np.exp(joint, out=joint)
@@ -468,6 +472,7 @@ def _run_epoch(
     batches = row_slices(len(codes), schedule.batch_size)
     for number, batch in enumerate(batches):
         rate = schedule.rate((epoch + number / len(batches)) / schedule.n_epochs)
+        # A new shift of the lattice for each batch: the decoder must not fit fixed points
         log_cells, inputs = decoder.log_cells(_normal(points + rng.random(points.shape[1])))
         chosen = order[batch]
         rows = features.of_rows(codes[chosen])
@@ -488,6 +493,7 @@ def complete_by_latent_tree(
     missing = codes < 0
     if not missing.any():
         return codes
+    # Draws of a Chow-Liu tree start the latent tree, whose draws take their place
     first = complete_rows(codes, layout, rng, sample_weight=sample_weight)
     known = sample_weight > 0
     cells = np.where(missing, np.nan, codes)

@@ -32,6 +32,7 @@ class Adam:
         if self._moments is None:
             self._moments = np.zeros((2, gradient.size), dtype=gradient.dtype)
         self._n_steps += 1
+        # Running means begin at zero: both are divided by the weight that they hold so far
         step_size /= 1 - _DECAY**self._n_steps
         unbias = 1 / (1 - self._decay_squares**self._n_steps)
         parameters, gradient = parameters.reshape(-1), gradient.reshape(-1)

@@ -78,6 +78,7 @@ def integers(values: Iterable[Any], name: str) -> tuple[int, ...]:
     except (OverflowError, TypeError, ValueError, np.ma.MaskError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(must(name, "be integers", given=given)) from error
+    # int() cuts fractions off, and reads text
     if not all(a == b for a, b in zip(found, given)):
         raise ValueError(must(name, "be integers", given=given))
     return found

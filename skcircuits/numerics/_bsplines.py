@@ -105,6 +105,7 @@ def _basis_pieces(breakpoints: FloatArray, degree: int) -> FloatArray:
         carried = np.zeros((*widths.shape, degree + 1))
         for r in range(order):
             left, right = knot(1 - order + r), knot(r + 1)
+            # Cox and de Boor's recursion, on coefficients within each interval in place of values
             fraction = local[..., r, :] / (right - left)[..., None]
             local[..., r, :] = carried + _times_line(fraction, right - starts, -widths)
             carried = _times_line(fraction, starts - left, widths)

@@ -242,6 +242,7 @@ def factor_variance(stack: FactorStack, X: FloatArray) -> FloatArray:
         for g, (loadings, noise) in enumerate(
             zip(stack.loadings, stack.noise_variances, strict=True)
         ):
+            # Var = noise + |root · loading|²: no covariance matrix is formed
             roots = block.roots[:, :, g].transpose(2, 0, 1).reshape(n_patterns * size, size)
             spread = np.square(roots @ loadings.T).reshape(n_patterns, size, len(noise)).sum(axis=1)
             distinct[g] = np.where(block.observed, 0.0, noise + spread[block.pattern])

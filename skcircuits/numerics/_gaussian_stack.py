@@ -409,6 +409,7 @@ def conditional_blocks(
         for block in group.blocks(cases_per_block(size, n_distinct)):
             factors = _conditional_factors(
                 distinct,
+                # One factor per pattern and distinct covariance, however many components share it
                 np.tile(block.missing.T, n_distinct),
                 np.repeat(np.arange(n_distinct), block.n_patterns),
             )

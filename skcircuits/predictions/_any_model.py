@@ -51,6 +51,7 @@ def expectation_by_enumeration(
         for number, missing in enumerate(group.missing):
             own = group.rows[group.pattern == number]
             sizes = [circuit.cardinalities[int(j)] for j in missing]
+            # All rows of a pattern share the list of completions: it is made once
             cells = np.array(list(np.ndindex(*sizes)), dtype=np.float64)
             n_bytes = len(cells) * rows.cells.shape[1] * BYTES_PER_CELL
             for chunk in memory_bound_chunks(len(own), n_bytes):
@@ -70,6 +71,7 @@ def _of_pattern(
     n_states = len(states)
     log_masses = circuit.log_prob(_completions(rows.evidence, missing, states))
     log_masses = log_masses.reshape(n_states, len(rows))
+    # Densities of many columns leave the range of floats: masses are relative to the largest
     peaks = log_masses.max(axis=0)
     if np.isneginf(peaks).any():
         raise ZeroProbabilityError("The observed values of a row have probability zero.")
@@ -77,6 +79,7 @@ def _of_pattern(
     masses /= masses.sum(axis=0)
     answers = response(_completions(rows.cells, missing, states))
     answers = answers.reshape(n_states, len(rows), -1)
+    # Around the known mean: E[f²] - E[f]² would cancel where f hardly varies
     mean = np.einsum("sn,snk->nk", masses, answers)
     return Expectation.exact(mean, np.einsum("sn,snk->nk", masses, (answers - mean) ** 2))
 
@@ -121,12 +124,14 @@ def expectation_by_draws(
     result: _RunningMoments | None = None
     active = np.arange(len(rows))
     for number, size in enumerate(budget.sizes()):
+        # A new shift of the lattices in each round: the points of two rounds must not coincide
         seed = budget.seed + number
         answers = _round(response, circuit, rows.take(active), size, seed, budget.n_jobs)
         if result is None:
             result = _RunningMoments(len(rows), answers.shape[-1])
         result.add(active, answers)
         error = result.standard_errors(active) / budget.scale
+        # Rows that are accurate enough take no part in later, longer rounds
         active = active[(error > budget.tol).any(axis=1)]
         if not len(active):
             break
@@ -151,8 +156,12 @@ class _RunningMoments:
         lattices = answers.mean(axis=1)
         new_mean = lattices.mean(axis=0)
         new_squares = np.square(answers - new_mean).sum(axis=(0, 1))
+        # Points of one lattice depend on each other: only its means are independent of other
+        # lattices
         self._spread[rows] += n_new**2 * lattices.var(axis=0, ddof=1) / len(lattices)
         old = self.n_draws[rows]
+        # Means and squares of two groups are joined without cancellation (Chan, Golub and LeVeque
+        # 1983)
         step = new_mean - self.mean[rows]
         self.mean[rows] += step * (n_new / (old + n_new))
         self._squares[rows] += new_squares + step**2 * (old * n_new / (old + n_new))
@@ -187,6 +196,7 @@ def _round(
     n_draws = N_LATTICES * size
     n_bytes = n_draws * rows.cells.shape[1] * BYTES_PER_CELL
     chunks = list(memory_bound_chunks(len(rows), n_bytes, at_most=max(1, MAX_PAIRS // n_draws)))
+    # Streams belong to rows, not to chunks: results do not depend on the working memory
     streams = LatticeStreams(rows.cells, seed, size)
     parts = Parallel(n_jobs=n_jobs, prefer="threads")(
         delayed(_answers)(response, circuit, rows.take(chunk), n_draws, streams.take(chunk))

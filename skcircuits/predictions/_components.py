@@ -166,6 +166,7 @@ class GaussianComponents:
             logs = np.repeat(np.log(self.weights)[:, None], len(X), axis=1)
             for j, table in self.tables.items():
                 seen = np.flatnonzero(~np.isnan(X[:, j]))
+                # Impossible categories have the logarithm -inf, which removes their components
                 logs[:, seen] += np.log(table[:, X[seen, j].astype(np.intp)])
         blocks: list[ConditionalBlock] = []
         if len(self.columns):

@@ -21,6 +21,7 @@ def check_kind(model: Any, kind: str) -> None:
         raise TypeError(
             must("estimator", "have predict", "Pass a model or a Pipeline.", estimator=model)
         )
+    # Outlier detectors and clusterers have predict as well, but no target
     given = get_tags(model).estimator_type
     if given not in (None, kind):
         raise TypeError(
@@ -43,6 +44,7 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
         n for n, labels in categories.items() if labels is not None and labels.dtype.kind == "O"
     ]
     dates = [name for name, column in named.items() if column.has_dates]
+    # Categories that are numbers can be read by every model; words and dates cannot
     kinds = ("categories", words, "OneHotEncoder()"), ("dates", dates, "FunctionTransformer(...)")
     for kind, columns, encoder in kinds:
         if columns and not _may_read(model, kind):
@@ -57,10 +59,13 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
 def _may_read(model: Any, kind: str) -> bool:
     """Tell whether a model may support categories or dates, as far as is known before fit."""
     if isinstance(model, Pipeline):
+        # An encoder may be hidden in any other first step, which is given the benefit of the
+        # doubt
         first = model.steps[0][1]
         of_numbers = type(first).__module__.startswith(_OF_NUMBERS)
         return _may_read(first, kind) if of_numbers or isinstance(first, Pipeline) else True
     parameters = model.get_params(deep=False)
+    # A model of other libraries, or one that wraps another, tells only when it is fitted
     has_models = any(hasattr(v, "fit") or isinstance(v, list) for v in parameters.values())
     module = type(model).__module__
     if not module.startswith("sklearn.") or module == "sklearn.dummy" or has_models:

@@ -80,6 +80,7 @@ class Expectation:
             np.empty(n_rows),
         )
         for rows, part in parts:
+            # Every row is in one part only, so that no value is written twice
             whole.mean[rows], whole.error[rows] = part.mean, part.error
             if whole.variance is not None:
                 whole.variance[rows] = part.variance

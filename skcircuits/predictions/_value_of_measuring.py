@@ -77,6 +77,7 @@ class ExpectedResponse:
 
     def __call__(self, rows: IncompleteRows, *, with_variance: bool = False) -> Expectation:
         """Compute the moments given the observed cells; equal rows are answered once."""
+        # Evidence may hold fewer cells than the row: both decide which rows are equal
         first, inverse = unique_rows(np.hstack([rows.cells, rows.evidence]))
         distinct = rows.take(first)
         parts = []
@@ -102,6 +103,7 @@ class ExpectedResponse:
         """Yield the rows of each method, and the method."""
         left: BoolArray = np.asarray(np.isnan(rows.cells).any(axis=1))
         yield ~left, self._of_complete_rows
+        # From exact and fast to estimated and slow: each way takes the rows that are left
         form = self.closed_form
         if form is not None and not self.draws_only:
             chosen = left & form.covers(rows, with_variance=with_variance)
@@ -113,6 +115,7 @@ class ExpectedResponse:
             left &= ~chosen
         if form is not None and not self.draws_only and with_variance:
             chosen = left & form.covers(rows, with_variance=False)
+            # Means may have a closed form where variances have none
             yield chosen, partial(self._with_drawn_variance, form)
             left &= ~chosen
         yield left, self._by_draws
@@ -246,6 +249,8 @@ def _by_draws(
     for i, j in np.argwhere(np.isnan(rows.cells)):
         now = _certainty_of(uncertainty, answers[:, i])
         is_discrete = int(j) in expected.circuit.cardinalities
+        # Draws with (nearly) equal values of a cell are draws given that value: no new ones are
+        # needed
         groups = _groups(completed[:, i, j], is_discrete)
         then = [len(own) * _certainty_of(uncertainty, answers[own, i]) for own in groups]
         result[i, j] = sum(then) / N_DRAWS - now

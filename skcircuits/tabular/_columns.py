@@ -63,6 +63,7 @@ def column_mask(
         )
         way_out = "Count columns from 0."
         raise ValueError(must(parameter, condition, way_out, **{parameter: features}))
+    # Names may be integers too: integers are indices, as everywhere in scikit-learn
     is_named = chosen.dtype != bool and chosen.dtype.kind not in "iu"
     mask[_positions(chosen.tolist(), names, parameter) if is_named else chosen] = True
     return mask
@@ -168,6 +169,7 @@ class Column:
         """Mark the observed cells that are no category of this column, shape (n,)."""
         if self.categories is None:
             return np.zeros(len(values), dtype=bool)
+        # A set of Python's own values: True and 1, 1 and 1.0 are one category, as in a dictionary
         known = set(self.categories.tolist())
         with _naming_unhashable(self.name, values):
             return np.array(
@@ -186,6 +188,8 @@ class Column:
             return np.zeros(len(values), dtype=bool)
         return np.array(
             [
+                # From 2^53 on floats skip integers: such cells are kept beside their rounded
+                # values
                 isinstance(cell, Integral)
                 and abs(int(cell)) >= MAX_INTEGER
                 and cell != missing_value
@@ -215,6 +219,7 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
         return Column(raw.name, categories, False, raw.is_ordered)
     column = Column(raw.name, None, False, has_dates=raw.values.dtype.kind == "M")
     numbers = column.encode(raw.values, missing_value=missing_value)
+    # Refused here and not where it overflows, in the middle of a fit
     _refuse_tiny_range(raw.name, numbers)
     return replace(
         column,
@@ -264,6 +269,7 @@ def _in_days(column: Column, values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype.kind == "M":
         return to_days(values)
     cells = [
+        # Later tables may hold dates as objects where the first one had a dtype of dates
         read_date(column.name, cell)
         if isinstance(cell, datetime.date | np.datetime64) and not is_missing(cell)
         else cell
@@ -286,6 +292,7 @@ def _naming_unhashable(name: str | int, values: NDArray[Any]) -> Iterator[None]:
     try:
         yield
     except TypeError as error:
+        # Python names the type, not the column: the cell is searched for once something failed
         for cell in values.tolist():
             if getattr(cell, "__hash__", 1) is None:
                 raise TypeError(
@@ -314,6 +321,7 @@ def _sorted_categories(name: str | int, categories: Iterable[Any]) -> list[Any]:
     try:
         return sorted(categories)
     except TypeError as error:
+        # Text and numbers of one column have no common order
         kinds = sorted({type(category).__name__ for category in categories})
         condition = "be uniformly strings or numbers"
         way_out = "Convert the column to one kind."
@@ -380,6 +388,7 @@ def refuse_extremes(name: str | int, numbers: FloatArray) -> None:
         return
     value = float(numbers[extreme][0])
     condition, way_out = f"be at most {MAX_CELL:g} in magnitude", "Rescale the column."
+    # Infinity is usually a mark of its own, which deserves another advice
     if np.isinf(numbers).any():
         condition = "be finite or missing, not infinity"
         way_out = "Replace infinite cells by NaN or by a finite bound."
@@ -422,6 +431,7 @@ def _warn_if_unknown(column: Column, values: NDArray[Any], missing_value: object
     unknown = _distinct(column.name, values, missing_value)
     if unknown:
         assert column.categories is not None
+        # Most often codes in place of labels, or text in place of numbers
         known = column.categories.tolist()
         warnings.warn(
             f"None of the categories of column {column.name!r} was seen in fit, so that all its "

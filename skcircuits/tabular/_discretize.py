@@ -137,6 +137,7 @@ class Discretizer:
         for j, _, points in self._cut_columns():
             if not np.isnan(points).all():
                 seen = np.flatnonzero(~np.isnan(states[:, j]))
+                # Floats beside a point mass count as it, as its bin reaches around it
                 own = points[states[seen, j].astype(np.int64)]
                 X[seen, j] = np.where(np.isnan(own), X[seen, j], own)
         return X
@@ -169,6 +170,7 @@ class Discretizer:
         for j, edges, points in self._cut_columns():
             code = codes[..., j]
             low, high, point = edges[code], edges[code + 1], points[code]
+            # The sum of two large ends might overflow
             middle = low + (high - low) / 2
             number = middle if generator is None else generator.uniform(low, high)
             X[..., j] = np.where(np.isnan(point), number, point)

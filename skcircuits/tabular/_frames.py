@@ -50,6 +50,7 @@ def read_columns(X: Any) -> list[RawColumn]:
         return [_read_series(series) for series in frame.iter_columns()]
     if X.dtype.kind in "mMV":
         raise no_numbers_or_categories(0, X.dtype)
+    # Objects may be numbers or labels: their cells decide
     is_categorical = {"O": None, "U": True, "S": True}.get(X.dtype.kind, False)
     return [RawColumn(j, X[:, j], is_categorical) for j in range(X.shape[1])]
 

@@ -182,6 +182,7 @@ class TableSchema:
             and X.dtype.kind in "fiu"
             and is_missing(self.missing_value)
             and self._has_only_numbers
+            # Infinite cells are refused by name, column by column
             and not np.isinf(X).any()
         )
 

@@ -176,6 +176,7 @@ class SiteTarget(FunctionTarget):
         """Convert constrained values by site name to rows, (n, d); other names are ignored."""
         arrays = {name: np.asarray(value) for name, value in values.items()}
         try:
+            # Frameworks look sites up by name: a missing one is the only KeyError
             rows = self._unconstrain(arrays)
         except KeyError as error:
             raise ValueError(
@@ -262,6 +263,7 @@ def _differences(log_prob: Callable[[FloatArray], ArrayLike], X: FloatArray) -> 
     gradient = np.empty_like(X)
     for j in range(X.shape[1]):
         ahead, behind = X.copy(), X.copy()
+        # Relative to the point: large coordinates have fewer digits after the point
         step = STEP * np.maximum(1.0, np.abs(X[:, j]))
         ahead[:, j] += step
         behind[:, j] -= step
@@ -315,6 +317,8 @@ def from_jax(
         batched = jax.jit(jax.vmap(function))
 
         def evaluate(X: FloatArray) -> FloatArray:
+            # In single precision differences of scores, which metrics and tests take, would be
+            # noise
             with jax.enable_x64(True):
                 return np.asarray(batched(jax.numpy.asarray(X, dtype=np.float64)))
 

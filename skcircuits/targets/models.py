@@ -99,6 +99,7 @@ def _has_discrete_sites(
     from jax.random import PRNGKey
     from numpyro import handlers
 
+    # Supports are known only once the model has run; any seed shows them
     trace = handlers.trace(handlers.seed(model, PRNGKey(0))).get_trace(*args, **kwargs)
     discrete = {
         name: site["fn"]
@@ -286,6 +287,7 @@ class _Layout:
         n_rows = len(next(iter(arrays.values())))
         rows = np.empty((n_rows, self._size))
         for name, places in self._places.items():
+            # Stan counts cells by columns, NumPy by rows
             rows[:, places] = _reversed_axes(arrays[name]).reshape(n_rows, -1)
         return rows
 

@@ -422,6 +422,7 @@ def _multiply(
             return _gather(values, factors[0])
         out[...] = _gather(values, factors[0])
         return out
+    # The first two factors at once: no copy of either is made
     result = np.multiply(_gather(values, factors[0]), _gather(values, factors[1]), out=out)
     for rows in factors[2:]:
         result *= _gather(values, rows)

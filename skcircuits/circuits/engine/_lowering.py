@@ -232,6 +232,7 @@ def _block_nodes(plan: Plan, layer: SumLayer, fused: set[int]) -> Iterable[_Node
     for number, children in enumerate(layer.block_children.tolist()):
         factors = [children]
         if children[0] in fused:
+            # Factor by factor, so that each is one gather for all children of the block
             below = [[plan.position[id(c)] for c in plan.units[i].children] for i in children]
             factors = np.transpose(below).tolist()
         start = layer.units.start + number * n_sums

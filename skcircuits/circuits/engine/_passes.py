@@ -146,6 +146,7 @@ def _densities_stand_alone(plan: Plan) -> bool:
             for variable in unit.scope:
                 met[variable].add((number, unit.scope))
     return all(
+        # A second layer or scope would leave rows whose factor is not the common one
         len(met[variable]) == 1
         for _, layer in plan.inputs
         if not layer.is_discrete

@@ -207,6 +207,7 @@ class JointTableLayer(DiscreteInputLayer):
             inside = np.ones((len(self._states), len(box.lower)))
             for place, variable in enumerate(self.scopes[units.start].tolist()):
                 mask = box.state_mask(variable, self._shape[place])
+                # The box of a joint state is the product of those of its variables
                 inside *= mask.T[self._states[:, place]]
             masses = np.exp(self.log_masses[units])
             values[units] = masses.reshape(len(masses), -1) @ inside

@@ -148,6 +148,7 @@ FONT, LEVEL, GAP = 11, 70, 12
 def circuit_svg(plan: Plan, text: str) -> str:
     """Draw units of small circuits, regions of larger ones, below a line of text."""
     heading = f"<pre>{escape(text)}</pre>"
+    # A notebook shows a cell at once: a layout of many units would take seconds
     if len(plan.units) > MAX_UNITS:
         return heading
     drawing = draw_units(plan) if len(plan.units) <= SMALL else draw_regions(plan)
@@ -245,6 +246,7 @@ def _tree(plan: Plan) -> list[str]:
         if id(unit) in numbered:
             lines.append(f"{indent}#{numbered[id(unit)]}")
             continue
+        # A shared unit is written once: written out everywhere, a graph may be exponentially long
         numbered[id(unit)] = len(numbered)
         name = {Sum: "Sum", Product: "Product"}.get(type(unit)) or repr(unit)
         lines.append(f"{indent}{name}  #{numbered[id(unit)]}")

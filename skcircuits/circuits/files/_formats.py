@@ -231,6 +231,7 @@ def read_psdd(
             last = _node(words, nodes)
             if scopes is not None and last.scope not in scopes:
                 raise ValueError("its scope is not the scope of any vtree node")
+            # Nodes come before those that use them, as the format demands
             nodes[int(words[1])] = last
         except (ValueError, IndexError, KeyError, OverflowError) as error:
             raise CircuitFileError(

@@ -144,6 +144,7 @@ class PairTables:
             np.zeros(0),
             np.zeros(0),
             np.stack(likelihoods, axis=1),
+            # A row with many pairs must not weigh more than its cells
             counts / max(1, self.n_pairs),
         )
 
@@ -254,11 +255,13 @@ def experts_for(table, families, criterion, point_masses=False):
     """
     n_rows, n_numbers = table.numbers.shape
     has_categories = len(table.category_counts) > 0
+    # More rows can tell more components apart
     factor = 2 if n_rows >= _MANY_ROWS else 1
     mixture = Expert.mixture
     if not n_numbers:
         found = [mixture("diag", 8 * factor)]
     elif n_numbers > MAX_DENSE_COLUMNS:
+        # A full covariance of so many columns has more entries than most tables have cells
         few = max(1, min(8, n_numbers // 4))
         found = [mixture("factor", k, n_factors=few) for k in (1, 8)] + [mixture("diag", 8)]
     else:
@@ -312,6 +315,7 @@ class Trials:
                 self.splits, self._known.get(expert.candidate, nothing), strict=True
             )
         ]
+        # One call for all experts and splits: workers stay busy until the last trial
         trials = iter(
             Parallel(n_jobs=self.n_jobs)(
                 delayed(_try)(*task, self.X, self.schema, self.criterion, self.seed, n_draws)
@@ -344,6 +348,7 @@ class Trials:
         """
         centre = np.array(list(weights.values()))
         found = np.repeat(centre[:, None], self.X.shape[1], axis=1)
+        # A single expert has nothing to weigh
         if len(centre) == 1:
             return found
         asked = [

@@ -82,6 +82,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         used = np.flatnonzero(is_used)
         if len(used) <= _MAX_ROWS:
             return encoded, sample_weight
+        # A density that is asked for is fitted to all rows, one that is chosen here need not be
         generator = check_random_state(self.random_state)
         chosen = np.sort(generator.choice(used, _MAX_ROWS, replace=False))
         return encoded[chosen], None if sample_weight is None else sample_weight[chosen]
@@ -110,6 +111,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             if isinstance(density, BaseDensity):
                 density._convergence_way_out = "Increase density__max_iter or density__tol."
         parameters = density.get_params(deep=False)
+        # Otherwise two fits with one seed of this estimator would differ
         if "random_state" in parameters and parameters["random_state"] is None:
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
             density.set_params(random_state=seed)
@@ -218,6 +220,7 @@ def _circuit_of(density):
 def _schema_for_circuit(schema, circuit):
     """Match the columns of a table with the variables of a ready circuit."""
     n_columns = len(schema.columns)
+    # A ready circuit knows columns by their index alone
     if circuit.variables != tuple(range(n_columns)):
         condition = f"have one variable per column, {n_columns} in all"
         way_out = "Variables are indices of columns, counted from 0."

@@ -161,12 +161,14 @@ def learn_stack(
         if may_hide:
             cells = _with_hidden_cells(cells, rng)
         incomplete = np.isnan(cells).any(axis=1)
+        # Complete rows have the model's own prediction: there is nothing to stack
         cells, held_out = cells[incomplete], held_out[incomplete]
         if not len(held_out):
             continue
         members = Members.fit(training.take(part), may_hide, seed)
         answers = np.stack([expect(fit_models(part), cells), *members.answers(cells)], axis=1)
         told.append((answers, training.targets[held_out], training.weights[held_out]))
+        # A fold costs a fit, and a few weights are decided by enough rows
         if len(told) == MAX_FOLDS or len(answers) >= ENOUGH_ROWS:
             break
     if not told:
@@ -213,6 +215,7 @@ def _power_of(pooled: FloatArray, targets: IntArray, row_weights: FloatArray) ->
     Probability Forecasts").
     """
     logs = np.log(np.maximum(pooled, LEAST_PROBABILITY))
+    # A power of one leaves probabilities as they are; smaller ones make them less certain
     own = logs[np.arange(len(logs)), targets]
 
     def loss(log_power: float) -> float:

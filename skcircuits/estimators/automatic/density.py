@@ -222,6 +222,8 @@ class AutomaticDensity(CircuitDensity):
         families, comparison = self._checked_families(), None
         others = tuple(family for family in families if family != "gaussian_mixture")
         shared = self._shared_numbers(rows) if others and self.selection != "cells" else []
+        # Numbers that many rows share have a probability, which Gaussian mixtures cannot give
+        # them
         point_masses = bool(shared) and _is_small(table)
         if shared and not point_masses:
             warnings.warn(

@@ -382,6 +382,7 @@ class ExpectedPredictionMixin(
                 ),
                 self._rows(encoded[incomplete]),
             )
+            # In units of the target's variance, so that the costs of columns have one scale
             if uncertainty is VARIANCE:
                 values /= np.mean(np.square(self._scale))
         values = values[:, : self.n_features_in_]
@@ -475,6 +476,7 @@ class ExpectedPredictionMixin(
         """Refuse circuits that do not contain all columns, before anything is learned."""
         known = self.density.variables if isinstance(self.density, Circuit) else ()
         unknown = set(range(len(self._schema.columns))) - set(known)
+        # A density that is fitted here learns all columns; a ready circuit may lack some
         if known and unknown:
             condition = f"have a variable for each column, but {sorted(unknown)} have none"
             way_out = "Add them to the circuit, or leave these columns out of the table."
@@ -485,6 +487,8 @@ class ExpectedPredictionMixin(
         joint, is_categorical = encoded, self._schema.is_categorical
         if targets is not None and not isinstance(self.density, Circuit):
             codes, is_code = targets
+            # Completions that ignore the target would weaken its dependence on the columns (Moons
+            # et al. 2006)
             joint = np.hstack([encoded, codes])
             is_categorical = np.append(is_categorical, is_code)
         imputer = CircuitImputer(
@@ -558,6 +562,7 @@ class ExpectedPredictionMixin(
 
     def _expected_response(self, method):
         """The expected response of a method of the models."""
+        # An error of the expectation enters the stack with this factor
         tol = self.tol / self._expectation_slope(method)
         budget = DrawBudget(self.n_draws, tol, self._scale, self._seed, self.n_jobs)
         return ExpectedResponse(
@@ -579,6 +584,7 @@ class ExpectedPredictionMixin(
             "density; their missing values are drawn from the marginal distribution.",
             stacklevel=5,
         )
+        # Their observed cells still reach the model; only the density ignores them
         evidence = np.where(impossible[:, None], np.nan, rows.evidence)
         return answer(replace(rows, evidence=evidence))
 

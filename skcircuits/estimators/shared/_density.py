@@ -83,6 +83,7 @@ def _facts(density):
     if hasattr(density, "weights_"):
         yield _counted(len(density.weights_), "component")
     elif hasattr(density, "n_components") and circuit is not None:
+        # A single component is no sum
         root = circuit.root
         yield _counted(len(root.children) if isinstance(root, Sum) else 1, "component")
     if circuit is not None:
@@ -185,6 +186,7 @@ class BaseDensity(
         check_observed(X, sample_weight)
         generator = self._make_generator()
         rows = TrainingRows.of(X, sample_weight)
+        # Rows as they came: states of this density may join categories
         self._log_unseen_mass = _log_unseen_mass(rows, self._schema.cardinalities)
         self._prepare_rows(rows)
         rows = self._add_validation(self._view_rows(rows), validation, generator)
@@ -388,6 +390,7 @@ class CircuitDensity(BaseDensity):
             max_iter=_MAX_REFINEMENTS,
             score=lambda step: step.log_density,
             tol=_REFINEMENT_TOL,
+            # Expectation maximisation never decreases the likelihood: one small gain is the end
             n_iter_no_change=1,
             attributes=lambda step: {"circuit_": in_original_units(step.circuit)},
             X=X,
@@ -521,6 +524,7 @@ class ColumnStates:
         def original(leaf):
             if not isinstance(leaf, DiscreteUnit):
                 return leaf
+            # Units of equal probabilities are shared, as they were before
             key = leaf.variable, leaf.probabilities.tobytes()
             if key not in made:
                 made[key] = self.original_unit(leaf.variable, leaf.probabilities)

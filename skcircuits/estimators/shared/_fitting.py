@@ -68,6 +68,7 @@ def drive(
             _print_progress(estimator, result, max_iter, progress and progress(state))
             tasks.stop |= result.converged
         if finish is not None:
+            # Within the same try: this work may be interrupted too
             result.finished = finish(result.state)
         result.converged |= tasks.learner_ended
     except (KeyboardInterrupt, FloatingPointError) as error:
@@ -160,6 +161,7 @@ class _Tasks:
                 self.learner_ended = True
                 self._end(task)
                 break
+            # The task ends after the state was judged: a callback may ask for the best one
             yield state
             self.stop |= self._end(task, attributes and (lambda state=state: attributes(state)))
             if self.stop:

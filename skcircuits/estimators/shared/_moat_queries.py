@@ -244,6 +244,7 @@ class RestrictedTrees:
             return ends, ends
         points = self._discretizer.points[j]
         low = np.fmax(edges[:-1], self._boxes.lower[:, [j]])
+        # States that a box does not meet have no mass there, but need ends in order
         high = np.maximum(np.fmin(edges[1:], self._boxes.upper[:, [j]]), low)
         return tuple(np.where(np.isnan(points), own, points) for own in (low, high))
 

@@ -63,6 +63,7 @@ class TrainingRows:
         if not n_held_out:
             return replace(self, validation=self)
         order = generator.permutation(len(self.X))
+        # Sorted, so that parts keep the canonical order of the rows
         held_out = self.take(np.sort(order[:n_held_out]))
         return replace(self.take(np.sort(order[n_held_out:])), validation=held_out)
 

@@ -98,6 +98,7 @@ class ContinuousMarkovNetwork:
             require("log_value", "a ContinuousFactor", **{"every factor": factor})
         if not self.factors:
             raise ValueError(must("factors", "hold at least one factor", n_factors=0))
+        # A variable that no factor mentions has a flat density, so that n_variables may be larger
         greatest = max(int(factor.variables.max()) for factor in self.factors)
         self.n_variables = greatest + 1 if n_variables is None else n_variables
         smallest = min(int(factor.variables.min()) for factor in self.factors)

@@ -95,6 +95,7 @@ class CrowdsourcingModel:
             )
         self.n_items = int(self.items.max()) + 1
         self.n_workers = int(self.workers.max()) + 1
+        # Control items are constants of the density and have no coordinate
         self.unknown_items = np.setdiff1d(np.arange(self.n_items), list(self.known))
 
     def __sklearn_clone__(self) -> CrowdsourcingModel:

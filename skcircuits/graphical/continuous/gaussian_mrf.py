@@ -224,6 +224,7 @@ class GaussianMRF:
         # On the axes of the covariance all integrals are products of one-dimensional ones
         variances, axes = np.linalg.eigh(self.covariance_)
         norms = np.einsum("nd,nd->n", z, z)
+        # Rounding of the difference of squares may be negative
         distances = np.maximum(norms[:, None] + norms - 2.0 * z @ z.T, 0.0)
         between = np.exp(-((z @ axes) ** 2) @ (1.0 / (bandwidth + 2.0 * variances)))
         between *= np.exp(-0.5 * np.log1p(2.0 * variances / bandwidth).sum())

@@ -249,6 +249,7 @@ class SensorNetwork:
         elif self.box is not None:
             starts = rng.uniform(*self.box, shape)
         else:
+            # A flat prior cannot be drawn from: sensors are looked for where the anchors are
             starts = rng.uniform(self.anchors.min(axis=0), self.anchors.max(axis=0), shape)
         return starts.reshape(n_samples, -1)
 

@@ -415,6 +415,7 @@ class Posteriors:
         """Variables that some of them may depend on: they and all above them."""
         if self.families is None:
             return frozenset(range(len(self.cardinalities)))
+        # All others are barren: their tables sum to one (Shachter 1986)
         found, frontier = set(variables), list(variables)
         while frontier:
             fresh = set(self.factors[self.families[frontier.pop()]].scope) - found
@@ -428,6 +429,7 @@ class Posteriors:
         """Give the structure of the relevant variables alone."""
         if self.families is None:
             return Posterior(self.scaled, self.cardinalities, hidden, order)
+        # Sorted, so that equal sets give equal trees and results of equal bits
         factors = [self.scaled[self.families[v]] for v in sorted(variables)]
         return Posterior(factors, self.cardinalities, hidden & variables, order)
 

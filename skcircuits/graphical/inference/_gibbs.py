@@ -147,6 +147,8 @@ def stuck_variables(
     stuck = []
     for variable in still.any(axis=0).nonzero()[0].tolist():
         states = kept[still[:, variable], 0, variable]
+        # Independent draws would all show this state with this probability: a chain does no
+        # better
         if np.any(marginals[variable][0, states] ** kept.shape[1] < _CHANCE):
             stuck.append(variable)
     return stuck

@@ -55,6 +55,7 @@ def align(values: NDArray[Number], axes: Axes, target: Axes) -> NDArray[Number]:
     places = [target.index(axis) for axis in axes]
     order: list[int] = sorted(range(len(axes)), key=places.__getitem__)
     if order != list(range(len(axes))):
+        # A transposed view costs no copy, but its later uses do: only where the order differs
         values = values.transpose([0, *(axis + 1 for axis in order)])
     states = dict(zip((axes[axis] for axis in order), values.shape[1:]))
     return values.reshape(values.shape[0], *(states.get(v, 1) for v in target))
@@ -142,6 +143,7 @@ def _product(first: _Named, second: _Named, kept: Collection[int]) -> _Named:
     n_batch, n_summed, n_rows, n_columns = (
         prod(states[v] for v in group) for group in (batch, summed, rows, columns)
     )
+    # As one batched matrix product, which runs in BLAS: einsum loops over such axes itself
     left = _transposed(a, a_axes, [*batch, *rows, *summed]).reshape(n_batch, n_rows, n_summed)
     right = _transposed(b, b_axes, [*batch, *summed, *columns]).reshape(
         n_batch, n_summed, n_columns

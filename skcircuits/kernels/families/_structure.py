@@ -137,6 +137,7 @@ class KernelStructure:
         """A weighted sum of parts; mixtures inside it are opened, equal parts added."""
         merged: dict[Part, float] = {}
         for weight, part in terms:
+            # Sums within sums and equal terms would be integrated again and again
             opened = self._nodes[part[0]].terms if len(part) == 1 else ()
             for inner, own in opened or [(1.0, part)]:
                 merged[own] = merged.get(own, 0.0) + weight * inner
@@ -233,6 +234,8 @@ class KernelStructure:
         for number in part:
             node = self._nodes[number]
             opened: _Terms = {}
+            # A sum over a single variable is integrated as one function, and need not be
+            # multiplied out
             if not node.terms or (node.mask.bit_count() == 1 and not open_univariate):
                 opened[((number,),)] = 1.0
             for weight, inner in node.terms if not opened else ():
@@ -251,6 +254,7 @@ class KernelStructure:
                 key = tuple(self.multiply(pair) for pair in zip(own, other, strict=True))
                 grown[key] = grown.get(key, 0.0) + weight * coefficient
             found = grown
+            # Multiplied out, a product of m sums has exponentially many terms in m
             if len(found) > MAX_TERMS:
                 raise IncompatibleCircuitsError(
                     must(
@@ -289,6 +293,7 @@ class KernelStructure:
     def on_scope(self, term: Part, scope: Sequence[int]) -> ScopeTerm:
         """A product of atoms and inner products as functions of the variables of a scope."""
         atoms = tuple(n for n in term if not self._nodes[n].is_inner_product)
+        # Inner products mix variables: equal ones are counted as a power
         sums = Counter(
             tuple(i for i, v in enumerate(scope) if self._nodes[n].mask >> v & 1)
             for n in term
@@ -303,6 +308,7 @@ class KernelStructure:
         """
         terms = self.expand(self.root, open_univariate=False)
         nodes = {n for _, term in terms for n in term}
+        # (x·y + c)^d is no product of functions of single variables
         if any(self._nodes[n].is_inner_product for n in nodes):
             return None
         return [

@@ -191,6 +191,7 @@ class KernelFamily(Kernel, UnivariateFunction):
         """
         X = self._columns(X)
         Y = X if Y is None else self._columns(Y)
+        # A kernel of all variables takes tables of any width, but of one
         if X.shape[1] != Y.shape[1]:
             condition = "have the same columns"
             way_out = "Name the variables of the kernel to compare some columns of wider tables."
@@ -331,6 +332,7 @@ def structure_of(kernel: Kernel, variables: Sequence[int]) -> KernelStructure:
         raise TypeError(must("kernel", condition, "Use for example RBF(gamma=0.5).", kernel=kernel))
     structure = KernelStructure(variables)
     structure.root = kernel._part(structure)
+    # A circuit has no distribution of variables that it does not know
     unknown = sorted(set(variables_of(structure.looks_at)).difference(variables))
     if unknown:
         condition = f"belong to the circuit, which has {list(variables)}"

@@ -89,6 +89,7 @@ def log_expected_rbf_blocks(
     """
     gammas = np.broadcast_to(np.asarray(gamma, dtype=np.float64), (stack.n_columns,))
     _refuse_points_of_width_zero(stack, gammas)
+    # Differences of squares lose their digits far from all points: such rows are computed apart
     far = _is_far(stack, X, points, gammas)
     if far.any():
         yield from _far_rows(stack, X, points, gammas, np.flatnonzero(far))
@@ -374,6 +375,7 @@ def quadratic_forms(
             yield block, _coefficients(block, own, n_columns) @ points.products
             continue
         forms = np.empty((n_components, block.n_patterns, n_points))
+        # Sums over the missing columns, or over the observed ones where these are fewer
         write = _write_missing if size <= block.observed.shape[1] else _write_complement
         write(points, block, own, forms)
         forms *= 2.0
@@ -476,6 +478,8 @@ def _squared_lower_products(lower: FloatArray, vectors: FloatArray) -> FloatArra
     """Squared norms |W t|² of (K, p, m, m) matrices W and (K, p, m, n) vectors t."""
     product = np.empty_like(vectors)
     for start in range(0, lower.shape[2], BAND_ROWS):
+        # W is lower triangular: above the diagonal a product of whole matrices would multiply
+        # zeros
         stop = start + BAND_ROWS
         np.matmul(
             lower[:, :, start:stop, :stop], vectors[:, :, :stop], out=product[:, :, start:stop]

@@ -122,6 +122,7 @@ def _one_side(mean: FloatArray, std: FloatArray, gamma: float) -> FloatArray:
 
 def _gaussian_moment(mean: FloatArray, std: FloatArray, order: int) -> FloatArray:
     """E[X^m] = Σ_k C(m, 2k) (2k-1)!! σ^2k μ^(m-2k)."""
+    # Central moments of odd order vanish, those of even order are (2k-1)!! σ^2k
     return np.sum(
         [
             comb(order, 2 * k)

@@ -175,6 +175,7 @@ def expected_of_pairs(
         if function is None:
             total += weight
         else:
+            # Expectations are linear in the kernel: each function has a rule of its own
             rule = _pairs_rule(own, other, type(function))
             total += weight * rule(own, left[1], other, right[1], function)
     return total

@@ -115,6 +115,7 @@ class CandidateSpace:
             return Candidate("tied", 0, self.n_components, by_cells=True)
         if self.by_cells or self.covariance_type is None or self.n_components is None:
             return None
+        # The number of factors is a choice of its own
         if self.covariance_type == "factor" and self.n_factors is None:
             return None
         return Candidate(self.covariance_type, self._factors(), self.n_components)
@@ -198,6 +199,7 @@ class Comparison:
         rows = []
         for candidate in {*self.candidates, *pool}:
             row = {**candidate.described(), "pool": pool.get(candidate, 0)}
+            # Candidates that were given were not compared
             if candidate in self._predictions:
                 losses = self.losses({candidate: 1})
                 row["loss"] = float(losses.mean())
@@ -217,6 +219,7 @@ class Comparison:
             (self.criterion, 1.0),
             ("log_likelihood", 2.0),
         )
+        # Densities of whole rows are more precise than errors of cells, and only a second opinion
         for criterion, n_errors in tests:
             gains = self.losses(simple, criterion) - self.losses(complex_, criterion)
             if gains.mean() > n_errors * gains.std() / np.sqrt(len(gains)):
@@ -260,6 +263,7 @@ def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparis
     fixed = space.fixed()
     if fixed is not None:
         return {fixed: space.pool or 1}
+    # Tables too small to hold cells out have no losses to compare
     if not comparison.splits and space.by_cells:
         return {Candidate("tied", 0, 1, by_cells=True): 1}
     if not comparison.splits:
@@ -274,6 +278,7 @@ def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparis
         return {single or Candidate("tied", 0, 1): 1}
     size = space.pool or pool_size(table.n_cells)
     pool = _greedy(comparison, [*several, *([single] if single else [])], size)
+    # The simpler model unless held-out cells are clearly against it
     if single and not comparison.is_sure({single: 1}, pool):
         return {single: 1}
     return pool
@@ -376,6 +381,7 @@ def _several_components(
         library = [(space.covariance_type, _ALL_SIZES)]
     elif few:
         library = [("full", (2,)), ("tied", (8,))] if dense else [("factor", (8,))]
+    # Large tables afford few trials, and show what more components gain by themselves
     elif not len(table.category_counts) and table.n_cells > _POOL_CELLS * _MAX_POOL:
         library = [("full", (4,)), ("shrunk", (8,))] if dense else [("factor", (8,))]
     elif n_rows >= _MANY_ROWS:
@@ -386,6 +392,7 @@ def _several_components(
     if space.by_cells:
         return found
     for shape, sizes in library:
+        # Full covariances of wide tables only where they are asked for
         is_wide = not dense and shape not in ("factor", "diag")
         if not space.allows(shape) or (is_wide and space.covariance_type != shape):
             continue
@@ -416,6 +423,8 @@ def _greedy(comparison: Comparison, candidates: list[Candidate], size: int) -> P
         trials = [chosen + Counter([candidate]) for candidate in candidates]
         chosen = min(trials, key=lambda trial: comparison.loss(dict(trial)))
         loss = comparison.loss(dict(chosen))
+        # Forward selection with replacement (Caruana et al. 2004); equal members only change
+        # weights
         if loss <= best_loss or len(set(chosen)) == 1:
             best, best_loss = chosen, min(loss, best_loss)
     return dict(best)
@@ -441,6 +450,7 @@ def learn_pool(
             by_cells=candidate.by_cells,
             by_rows=candidate.by_rows,
         )
+        # Where all starts end in one optimum the mixture is learned once
         copies = times if candidate.is_unique else 1
         fit = fits.get(candidate) if fits else None
         for start in _starts(table, candidate, own, stream, times // copies, fit):
@@ -469,6 +479,7 @@ def _starts(
     n_open = n_mixtures - len(known)
     if not n_open:
         return known
+    # Some rows find the clusters; all rows then only polish them
     n_rows = START_ROWS * max(1, int(np.sqrt(n_components)))
     if n_all < 2 * n_rows:
         return known + start_mixtures(table, n_components, settings, rng, n_open)

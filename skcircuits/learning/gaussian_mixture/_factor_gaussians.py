@@ -119,6 +119,7 @@ class FactorGaussians:
         stack = self.stack
         pairs = []
         means = np.empty_like(stack.means)
+        # A loop over distinct loadings, one or one per component; columns are batched inside
         for g in range(len(stack.loadings)):
             own = np.flatnonzero(stack.shape == g)
             loadings, noise, means[own] = self._regress(*_of_pair(sums, g, own))
@@ -278,6 +279,7 @@ class FactorGaussianStatistics(InputStatistics):
             return list(self.units)
         prior = replace(self._gaussians, mean_count=pseudo_count, prior_count=pseudo_count)
         means, loadings, noise = prior.maximize(self._sums).in_units(self._location, self._scale)
+        # A column without noise of its own would have a density without bound
         noise = np.maximum(noise, MIN_VARIANCE * self._scale**2)
         variables, known = self.layer.variables, self._sums[4].sum(axis=1) > 0
         return [

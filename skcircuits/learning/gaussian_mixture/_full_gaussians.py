@@ -110,6 +110,7 @@ class FullGaussians:
         total = (counts + self.strength + RIDGE_COUNT)[:, None, None]
         prior = self.strength * self.target + RIDGE_COUNT * np.eye(len(self.target))
         covariances = (scatter + prior) / total
+        # Rounding differs across the diagonal
         covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
         shape = self.stack.shape if self.kind == "tied" else None
         return replace(self, stack=GaussianStack(means, covariances, shape))
@@ -131,6 +132,7 @@ class FullGaussians:
         if self.kind == "shrunk":
             target = scatter.sum(axis=0) + 0.01 * counts.sum() * np.diag(np.diag(target))
             target = 0.5 * (target + target.T) / (1.01 * max(counts.sum(), 1e-300))
+            # The target must be invertible even where columns are collinear
             target += 1e-6 * np.eye(len(target))
         strength = _learned_strength(completeness * scatter, completeness * counts, target)
         return replace(self, target=target, strength=strength)
@@ -200,6 +202,7 @@ class FullExpectation:
             own = responsibilities.sum(axis=0)[None]
         else:
             second, own = weighted @ completed.transpose(0, 2, 1), responsibilities
+        # A view: the covariances of missing cells are added to the products themselves
         spread = second[None] if tied else second
         for block in self.blocks:
             spread += _spread(block, own, stack.n_columns)

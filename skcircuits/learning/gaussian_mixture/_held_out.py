@@ -94,11 +94,13 @@ class HeldOutCells:
         for column, size in zip(table.codes.T, table.category_counts, strict=True):
             counts = np.bincount(column[column >= 0], minlength=size) + 1.0 / size
             frequencies = counts / counts.sum()
+            # Losses of a column are relative to what its frequencies alone would lose
             entropies.append(max(-frequencies @ np.log(frequencies), _LEAST_ENTROPY))
         return cls(table, numbers, codes, np.array(entropies))
 
     def in_turns(self, n_turns: int, rng: np.random.Generator) -> list[HeldOutCells]:
         """The same rows, of which each observed cell is hidden in one of some turns."""
+        # Every cell is asked once, given all cells of the other turns
         numbers = np.where(
             np.isnan(self.table.numbers), -1, rng.integers(n_turns, size=self.hidden_numbers.shape)
         )
@@ -130,6 +132,7 @@ class HeldOutCells:
         observed = logsumexp(joint)
         posterior = np.exp(joint - observed)
         means = expectation.mean_rows(posterior)
+        # As they will be when the density imputes
         if bounds is not None:
             means = np.clip(means, *bounds)
         probabilities = np.zeros(codes.shape)
@@ -247,6 +250,7 @@ def split_table(
 ) -> Iterator[tuple[MixtureTable, HeldOutCells]]:
     """Rows to fit candidates to, and others with hidden cells."""
     order = rng.permutation(len(table.weights))
+    # Fewer rows leave no cells for a comparison
     if len(order) < 12:
         return
     n_held_out = min(_HELD_OUT_ROWS, int(np.ceil(_HELD_OUT_FRACTION * len(order))))

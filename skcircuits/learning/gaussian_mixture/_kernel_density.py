@@ -128,6 +128,7 @@ class KernelExpectation:
         Those of missing cells mean nothing.
         """
         gaussians, cells = self.gaussians, self.cells
+        # Expanded: residuals of all rows from all centres would be an array of n² c²
         firsts = responsibilities.T @ gaussians.stack.means
         products = (responsibilities.T @ gaussians.squares).reshape(-1, *2 * cells.shape[1:])
         cross = cells[:, :, None] * firsts[:, None]

@@ -182,6 +182,7 @@ def _begin_as_single(table: MixtureTable, n_components: int, settings: EMSetting
     single = _single(table, settings)
     if n_components == 1:
         return single
+    # A few steps of one component complete the rows well enough to cluster them
     for _ in range(_SINGLE_STEPS):
         single = _step(table, single, settings)
     kind = settings.covariance_type
@@ -207,6 +208,7 @@ def _begin_by_rows(
     """A component per row, whose missing cells a mixture of few components completes."""
     few = replace(settings, by_rows=False, n_init=1, n_spare=0, max_iter=_COMPLETING_STEPS)
     n_components = max(1, min(_COMPLETING, len(table.weights) // _COMPLETING_ROWS))
+    # A kernel needs a whole row to stand on
     *_, state = learn_gaussian_mixture(table, n_components, few, rng)
     groups = group_patterns(np.isnan(table.numbers))
     numbers, _, joint = expect(state, table.numbers, table.codes, groups)
@@ -332,6 +334,7 @@ def _expect(
             log_joint = log_joint + log_leave_out(table, rows, state.centres)
         log_density = logsumexp(log_joint)
         own = np.exp(log_joint - log_density)
+        # The first step of a clustering: its labels are the responsibilities
         if responsibilities is not None:
             own = responsibilities[:, rows]
         own = own * table.weights[rows]
@@ -381,6 +384,7 @@ def cluster_rows(table: MixtureTable, n_clusters: int, rng: np.random.Generator)
     if len(cells) == 0:
         return np.zeros(0, dtype=np.int64)
     chosen = np.arange(len(cells))
+    # Centres of a sample are as good a start, and cost the same for any number of rows
     if len(cells) > _MAX_CLUSTERED:
         chance = table.weights / table.weights.sum()
         chosen = np.sort(rng.choice(len(cells), _MAX_CLUSTERED, replace=False, p=chance))

@@ -192,6 +192,7 @@ class LocationCategories(Categories):
             smoothed = sums[j] + self.cells.prior_rows * independent
             entries = self.cells.outside_marginal_entries(j, independent.shape[1])
             table = fit_marginals(smoothed.ravel(), entries, independent.ravel(), _N_SWEEPS)
+            # Logarithms of zero would make expected counts NaN
             table = np.maximum(table.reshape(independent.shape), 1e-300)
             tables[j] = np.log(table / table.sum(axis=1, keepdims=True))
         return replace(self, log_probabilities=tuple(tables))
@@ -304,6 +305,7 @@ def dependence_gains(counts: FloatArray) -> FloatArray:
         (counts.sum(axis=axis) + 1.0 / counts.shape[1 - axis]) / (total + 1.0) for axis in (1, 0)
     ]
     independent = np.outer(*marginals)
+    # Dirichlet priors around independence, of so many rows (Good 1965)
     prior = PRIOR_ROWS[:, None, None] * independent
     evidence = (gammaln(counts + prior) - gammaln(prior)).sum(axis=(1, 2))
     evidence += gammaln(PRIOR_ROWS) - gammaln(PRIOR_ROWS + total)
@@ -326,5 +328,6 @@ def fit_marginals(
     for _ in range(n_sweeps):
         for marginal, target in zip(marginals, wanted, strict=True):
             reached = np.bincount(marginal, table)
+            # Deming and Stephan (1940); cells that the start excludes stay zero
             table = table * (target / np.maximum(reached, 1e-300))[marginal]
     return table

@@ -182,6 +182,7 @@ def _cut_blocks(missing: BoolArray) -> list[slice]:
         ends = [0, len(missing)]
     blocks = []
     for start, stop in itertools.pairwise(ends):
+        # Complete rows need no conditional distributions, and have other arrays to keep in cache
         n_cells = _COMPLETE_BLOCK_CELLS if is_complete[start:stop].all() else _BLOCK_CELLS
         n_rows = max(1, n_cells // max(1, missing.shape[1]))
         blocks += [slice(i, min(i + n_rows, stop)) for i in range(start, stop, n_rows)]

@@ -171,6 +171,7 @@ class BeliefPropagation:
             log_scale += tree.emissions.likelihood(vertex, evidence, below)
             for n_factors, child in enumerate(self._children[vertex], start=1):
                 below *= self._seen[child, :, :n_rows]
+                # Scaling takes a pass over the rows: as rarely as floats allow
                 if n_factors % _FACTORS_BEFORE_SCALING == 0:
                     log_scale += _scale_to_one(below)
             log_scale += _scale_to_one(below)

@@ -112,6 +112,7 @@ class LatentStep:
         tree = replace(self.tree, emissions=replace(emissions, joint=groups))
         log_density = tree.circuit().log_prob(X)
         for group in groups.values():
+            # A probability of a step over its width is a density: comparable with other models
             log_density += ~np.isnan(X[:, group.columns]) @ np.log(group.steps)
         return float(weight @ log_density / weight.sum())
 
@@ -329,6 +330,7 @@ def cluster_latent_states(
         strongest = max(row.max(), np.finfo(float).tiny)
         weights = row / strongest
         weights[variable] = _OWN_WEIGHT
+        # Columns without information about this one would only blur its clusters
         near = np.argsort(-weights, kind="stable")[:_MAX_NEIGHBORS]
         columns = np.flatnonzero(np.isin(owner, near))
         scale = np.sqrt(weights[owner[columns]]).astype(features.dtype)

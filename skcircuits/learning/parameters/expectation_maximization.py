@@ -97,6 +97,7 @@ def fit_parameters(
     previous = -np.inf
     steps = expectation_maximization(circuit, X, sample_weight, pseudo_count=pseudo_count)
     for n_steps, step in enumerate(steps, start=1):
+        # The density is that before the step, so that the last step is taken in any case
         if n_steps >= max_iter or step.log_density - previous < tol:
             break
         previous = step.log_density
@@ -146,6 +147,7 @@ def expectation_maximization(
         [unit for unit in plan.units[units] if isinstance(unit, InputUnit)]
         for units, _ in plan.inputs
     ]
+    # Priors of input units are those of the columns, the same in every iteration
     moments = ColumnMoments.of(rows, weight)
     while True:
         totals = _Totals(plan, leaves, moments)
@@ -292,6 +294,7 @@ def _checked_weight(sample_weight: Any, n_rows: int) -> FloatArray:
     """Row weights as floats, ones without."""
     if sample_weight is None:
         return np.ones(n_rows)
+    # A copy: the generator goes on using it
     weight = float_array(sample_weight, "sample_weight").copy()
     if weight.shape != (n_rows,) or not (np.isfinite(weight).all() and (weight >= 0).all()):
         condition = f"hold {n_rows} finite non-negative numbers, one per row"

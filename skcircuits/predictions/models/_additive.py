@@ -170,6 +170,7 @@ def _combinations(
     log_masses = np.zeros((len(components), 1))
     offsets = np.zeros((1, len(additive.constant)))
     with np.errstate(divide="ignore"):
+        # Given the component the columns are independent: masses multiply, and offsets add up
         for j in missing.tolist():
             log_table = np.log(components.tables[j])
             log_masses = (log_masses[:, :, None] + log_table[:, None]).reshape(len(components), -1)

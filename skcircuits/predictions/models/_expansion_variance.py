@@ -111,6 +111,7 @@ def _squared_norm(kernel: Kernel, points: FloatArray, coefficients: FloatArray) 
     """Σ_ij α_i α_j k(s_i, s_j); pairs of blocks of points are symmetric."""
     result = 0.0
     for block in row_slices(len(points), _POINT_ROWS):
+        # Pairs below the diagonal have the same values: those above it count twice
         own, rest = coefficients[block], slice(block.stop, None)
         result += float(own @ kernel(points[block]) @ own)
         if len(coefficients[rest]):
@@ -123,6 +124,7 @@ def _single_term(kernel: Kernel, circuit: Circuit) -> tuple[float, Functions]:
     terms = structure_of(kernel, circuit.variables).product_terms()
     if terms is not None and len(terms) == 1:
         weight, combinations = terms[0]
+        # Products of two RBF or state functions are functions of the same kind, others are not
         functions = {
             v: f for v, each in combinations.items() if isinstance(f := each[0][1], RBF | OfStates)
         }
@@ -150,6 +152,7 @@ def _mixture_expansion(
         and of_labels.keys() <= components.tables.keys()
     ):
         return None
+    # Columns that the kernel does not look at have an RBF of width infinity
     gammas = [of_numbers[v].gamma if v in of_numbers else 0.0 for v in components.columns.tolist()]
     return MixtureExpansion(components, np.sqrt(gammas), of_labels, points, weight * coefficients)
 
@@ -185,6 +188,7 @@ def _variances(
         squared, targets, log_scale = _product_term(
             term, points[left], points[right], circuit.variables
         )
+        # Pairs are symmetric: each pair of different points stands for two
         weight = coefficients[left] * coefficients[right] * np.where(left == right, 1.0, 2.0)
         scale = np.exp(log_scale)
         plan = multiply_by_kernel(circuit.plan, squared)
@@ -220,11 +224,15 @@ def _product_term(
         a, b = left[:, variable], right[:, variable]
         square: UnivariateFunction
         if isinstance(function, RBF):
+            # γ(x-a)² + γ(x-b)² = 2γ (x - (a+b)/2)² + γ/2 (a-b)²: a product of RBF kernels is one
+            # RBF kernel
             square = RBF(2.0 * function.gamma)
             targets[:, variable] = (a + b) / 2.0
             log_scale -= function.gamma / 2.0 * np.square(a - b)
         else:
             n_states = int(max(a.max(), b.max())) + 1
+            # Two states are coded as one number, so that a pair of points is a point of one
+            # kernel
             square = _TwoPoints(function, n_states)
             targets[:, variable] = a * n_states + b
         parts.append(squared.atom(square, [variable]))

@@ -166,6 +166,7 @@ def _require_rbf(kernel: Any) -> None:
 def _constant_times_rbf(kernel: Any) -> tuple[float, float]:
     """Factor and gamma of a Gaussian process kernel; white noise is not in predictions."""
     if isinstance(kernel, gp_kernels.RBF) and np.ndim(kernel.length_scale) == 0:
+        # scikit-learn writes exp(-d² / (2 l²)), and exp(-γ d²) here
         return 1.0, 0.5 / float(kernel.length_scale) ** 2
     if isinstance(kernel, gp_kernels.Sum) and isinstance(kernel.k2, gp_kernels.WhiteKernel):
         return _constant_times_rbf(kernel.k1)
@@ -194,6 +195,7 @@ def _build_nystroem(single: Problem) -> ClosedForm:
     _require_rbf(landmarks.kernel)
     points = dense(landmarks.components_)
     slopes = np.asarray(last.coef_, dtype=np.float64).reshape(-1, len(landmarks.normalization_))
+    # The default of scikit-learn's pairwise kernels
     gamma = 1.0 / points.shape[1] if landmarks.gamma is None else landmarks.gamma
     expansion = _FeatureExpansion(
         points,
@@ -234,10 +236,12 @@ def _in_encoded_columns(
         single.circuit,
         single.n_jobs,
     )
+    # Pipelines may hold anything: the form is compared with the model itself before it is used
     trials = single.trial_rows()
     answers = kernel(trials, form.points) @ form.coefficients + form.intercept
     single.check(answers, single.response(trials), "a kernel expansion over the columns")
     try:
+        # Closed forms depend on the input units: a row without evidence asks for all of them
         form.mean(np.full((1, single.n_columns), np.nan))
     except CircuitPropertyError as error:
         raise NoClosedFormError(f"expected kernels have no closed form: {error}") from error
@@ -249,6 +253,7 @@ def _kernel_of(features: AdditiveFunction, gamma: float) -> Kernel:
     numbers = np.flatnonzero(features.slopes.any(axis=1))
     directions = {j: features.slopes[j : j + 1] for j in numbers.tolist()}
     for j, table in features.tables.items():
+        # Distances do not change when all categories of a column are shifted
         centred = table - table.mean(axis=0)
         if centred.any():
             directions[j] = centred
@@ -261,6 +266,7 @@ def _kernel_of(features: AdditiveFunction, gamma: float) -> Kernel:
     mismatches: dict[float, list[int]] = {}
     for j in sorted(directions.keys() & features.tables.keys()):
         distances = gamma * _squared_distances(features.tables[j])
+        # One-hot columns put all categories at one distance: a Hamming kernel, which is faster
         apart = distances[~np.eye(len(distances), dtype=bool)]
         if apart.max() - apart.min() <= EQUAL * apart.max():
             mismatches.setdefault(float(apart.mean()), []).append(j)

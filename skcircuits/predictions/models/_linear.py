@@ -153,6 +153,7 @@ def build_log_linear(model: Any, problem: Problem) -> ClosedForm:
     def build(single: Problem) -> ClosedForm:
         def score(X: FloatArray) -> FloatArray:
             answers = single.response(X)
+            # The logarithm of a generalised linear model with log link is additive, if it exists
             if (answers <= 0).any():
                 raise NoClosedFormError("predictions are not positive")
             return np.log(answers)
@@ -176,6 +177,7 @@ def _build_logistic(single: Problem) -> ClosedForm:
     score = single.asking("decision_function").response
     trials = single.trial_rows()
     scores, expected = score(trials), single.response(trials)
+    # scikit-learn keeps a single score for two classes
     if len(model.classes_) == 2:
         single.check(
             1.0 / (1.0 + np.exp(-scores)), expected[:, 1:], "a logistic function of its scores"

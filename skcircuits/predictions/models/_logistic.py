@@ -69,6 +69,7 @@ class LogisticForm:
             first, second = logistic_normal_moments(means, stds)
             mean[part.rows] = (part.weights * first).sum(axis=(0, 1))
             square[part.rows] = (part.weights * second).sum(axis=(0, 1))
+        # Probabilities of two classes have one variance: they add up to one
         both = np.column_stack([1.0 - mean, mean])
         return Expectation.exact(both, np.repeat((square - mean**2)[:, None], 2, axis=1))
 
@@ -120,6 +121,8 @@ class SoftmaxForm:
         covered = is_plainly_missing(rows) & few_combinations(self.additive, rows.evidence)
         chosen = np.flatnonzero(covered)
         for part in self._parts(rows.evidence[chosen]):
+            # The number of nodes grows exponentially with the directions: beyond a bound draws
+            # are faster
             n_nodes = _n_nodes(_axes(part.variances[:, 0])).prod(axis=-1, dtype=float)
             fits = n_nodes * part.means.shape[1] <= MAX_NODES
             covered[chosen[part.rows]] = fits.all(axis=0)

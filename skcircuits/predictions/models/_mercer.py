@@ -179,6 +179,7 @@ def _means_and_least_variances(
     for part in parts:
         for k, own in enumerate(weights[:, part.rows]):
             mean, least = part.linear_moments(k)
+            # The law of total variance over the components, whose parts share rows
             means[part.rows] += own * mean
             squares[part.rows] += own * (least + np.square(mean))
     return means, squares - np.square(means)
@@ -564,6 +565,7 @@ def _blocks(needs: list[int]) -> list[tuple[slice, int]]:
     """Cut rows of a matrix, of which each needs some first columns, into blocks of few columns."""
     blocks, start, stop, wasted = [], 0, needs[0], 0
     for i, need in enumerate(needs):
+        # Padding of this row, or of all rows of the block where it needs more columns than they
         more = stop - need if need <= stop else (need - stop) * (i - start)
         if wasted + more > WASTE:
             blocks.append((slice(start, i), stop))
@@ -581,6 +583,7 @@ def _lattice_points(edges: list[float], size: float) -> float:
 def _sum_over_pairs(z: FloatArray, tables: list[FloatArray], weights: FloatArray) -> FloatArray:
     """Σ_ab w_a exp(-|z_a - z_b|²) Π tables_ab w_b, block by block above the diagonal; (n,)."""
     squares, ones = np.square(z).sum(axis=0), np.ones(weights.shape[1])
+    # -|z_a - z_b|² as one product of vectors, so that all exponents take one matrix product
     left, right = np.vstack([2.0 * z, -squares, -ones]).T, np.vstack([z, ones, squares])
     result = np.zeros(len(weights))
     blocks = list(row_slices(len(squares), 256))

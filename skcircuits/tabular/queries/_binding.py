@@ -76,6 +76,7 @@ class Binder:
         if isinstance(query, Membership):
             return self._membership(query)
         if isinstance(query, Missing):
+            # Whether a cell is missing is no event of the density: it has no probability
             condition = (
                 "occur only in a condition, combined by 'and', because densities do not "
                 "describe which cells are missing"
@@ -139,6 +140,7 @@ class Binder:
         if op in ("==", "!="):
             mask = np.arange(column.cardinality) == column.code_of(value)
             return CodeSet(mask if op == "==" else ~mask)
+        # Categories that are numbers compare with any number, also with one that is no category
         if column.has_numbers and isinstance(value, Real) and not isinstance(value, bool):
             assert column.categories is not None
             return CodeSet(OPERATORS[op](column.categories, self._number(repr(column.name), value)))
@@ -246,6 +248,7 @@ class Binder:
             condition = "be numerical to compute with it"
             way_out = f"Compare column {column.name!r} with its categories."
             raise ValueError(must(f"Column {column.name!r}", condition, way_out))
+        # Sums of dates have no meaning, and factors would depend on the day they are counted from
         if column.has_dates:
             condition = "be compared with a date, not computed with"
             raise ValueError(must(f"Column {column.name!r} of dates", condition))

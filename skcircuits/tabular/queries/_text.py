@@ -216,6 +216,7 @@ class _Parser:
     def _membership(self, left: Any) -> Query:
         if not isinstance(left, Expression):
             self._fail("have the column on the left of 'in'", repr(left))
+        # A list of numbers is one token, not one for each number and comma
         if self._next.kind == "numbers":
             return Membership(left, self._numbers())
         opening = self._take(*CLOSING)
@@ -352,6 +353,7 @@ class _Parser:
         try:
             if self._slots is not None:
                 return Slot.of(float(value), next(self._slots))
+            # Integers stay integers: beyond 2^53 a float would be another number
             return float(value) if re.search("[.eE]", value) else int(value)
         except ValueError as error:
             self._fail(f"be an expression ({error})", value)
@@ -379,6 +381,7 @@ class _Parser:
         self._fail("be made of comparisons")
 
     def _fail(self, condition: str, part: str | None = None) -> NoReturn:
+        # Generated queries may be very long
         shown = self._text if len(self._text) <= 200 else self._text[:200] + "..."
         details = {} if part is None else {"part": part}
         raise ValueError(must("A query", condition, HOW, query=shown, **details))

@@ -84,6 +84,7 @@ class ConditionalDensity(QueriesMixin):
         observed = np.full((len(boxes), width), np.nan)
         observed[:, self._columns] = conditions.observed
         moved = replace(conditions, boxes=boxes, observed=observed)
+        # A condition on a conditional density is a condition with both
         return moved.intersect(self._base.boxes, self._base.observed)
 
     def _compile(self, queries):

@@ -115,6 +115,7 @@ def require_possible(weighed, given):
     """Refuse conditions of probability zero."""
     impossible = np.flatnonzero(np.isneginf(weighed.log_total)).tolist()
     if impossible:
+        # A table of conditions may be long: its first impossible rows say enough
         which = {} if weighed.conditions.is_single else {"rows": impossible[:10]}
         shown = {"given": given} if weighed.conditions.is_single else {}
         way_out = "Widen its intervals or sets."
@@ -147,6 +148,7 @@ class Features:
         names, features = [], []
         for j in chosen:
             column = schema.columns[j]
+            # The mean of a column of codes means nothing unless categories are numbers
             if column.categories is None or column.has_numbers:
                 values = None if column.categories is None else column.categories.astype(float)
                 names.append(column.name)
@@ -253,6 +255,7 @@ def mutual_information(weighed, groups, cardinalities, log_evidence):
     _, joint = joint_states(weighed, columns, cardinalities, log_evidence)
     table = joint.reshape(int(n_joint_states(groups[0], cardinalities)), -1)
     independent = table.sum(axis=1, keepdims=True) * table.sum(axis=0)
+    # p log p is zero where p is
     seen = table > 0.0
     return max(0.0, float((table[seen] * np.log(table[seen] / independent[seen])).sum()))
 
@@ -300,6 +303,7 @@ def estimate_information(joint, first, second, n_samples, random_state):
     for density in (first, second):
         stop = start + density.n_features_in_
         names = list(density.feature_names_in_)
+        # I = E[log p(x, y) - log p(x) - log p(y)]
         own = drawn[names] if hasattr(drawn, "columns") else drawn[:, start:stop]
         ratios, start = ratios - density.score_samples(own), stop
     return float(ratios.mean()), float(ratios.std(ddof=1) / np.sqrt(n_samples))

@@ -222,6 +222,7 @@ class QueriesMixin(ModelUnderConditions):
         wanted = self._features(columns)
         features = self._to_model(wanted)
         means = self._feature_means(weighed, features)
+        # Law of total covariance over the boxes of a condition
         inner = self._model_of(weighed).covariance(features.features)
         # Law of total covariance over the boxes
         centred = means - weighed.average(means)[weighed.condition_of]
@@ -295,6 +296,7 @@ class QueriesMixin(ModelUnderConditions):
         _require_choice("kind", kind, "central", "highest_density")
         weighed = self._ask(given)
         own = self._column_under(weighed, column)
+        # Equal probabilities below and above; the shortest interval may lie elsewhere
         if kind == "central":
             ends = own.quantiles([(1.0 - level) / 2.0, (1.0 + level) / 2.0])
         else:
