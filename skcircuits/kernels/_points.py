@@ -164,7 +164,7 @@ class PointTables:
         scopes = [self._plan.units[position].scope for position in positions]
         groups: dict[Scope | int, list[int]] = {}
         for i, scope in enumerate(scopes):
-            # Sums of a block share their children: apart they could not be one matrix product
+            # Sums of a block have the same children: apart they would not be one matrix product
             block = None if layer.block_shape is None else i // layer.block_shape[1]
             groups.setdefault(scope if block is None else block, []).append(i)
         for members in groups.values():

@@ -38,9 +38,9 @@ from skcircuits.particles.directions import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 
-# Particles whose scores are computed in one call take no more than this.
+# Largest size of the particles whose scores are computed in one call.
 BATCH_BYTES = 2**27
-# Kernels that are measured at once have coordinates of about this size.
+# Approximate size of the coordinates of the kernels that are measured at once.
 BLOCK_BYTES = 2**26
 
 
@@ -55,8 +55,8 @@ def discrepancies_over(
 ) -> tuple[FloatArray, FloatArray]:
     """Discrepancy of each coordinate, (d,), and bandwidth of each kernel, block by block.
 
-    In double precision whatever the run had, as near zero the sums cancel; only a block at a time
-    is held in it.
+    Double precision is used for all runs, because the sums cancel near zero; only one block at a
+    time is converted.
     """
     discrepancies, bandwidths = np.empty(len(scores)), np.empty(graph.n_kernels)
     max_kernels = max(1, BLOCK_BYTES // (8 * coordinates.shape[1]))
@@ -84,7 +84,7 @@ def coordinate_discrepancies(
         )
 
     for_each_chunk(measure, neighborhoods, rows.shape[1] ** 2 * rows.itemsize, None)
-    # A V-statistic is not negative; rounding of its cancelling sums may be.
+    # A V-statistic is non-negative, but its sums cancel and may round below zero.
     return np.maximum(discrepancies, 0.0)
 
 
@@ -104,7 +104,7 @@ def _chunk_discrepancies(
     total += 2.0 * attraction * owned * (scores * weights - smooth_scores)
     total += attraction * weights
     total -= 2.0 * attraction**2 * owned * (owned * weights - smooth_owned)
-    # Sums over pairs are long: single precision would lose digits that a copy does not.
+    # Sums over pairs are long, and single precision would lose digits.
     return total.sum(axis=2, dtype=np.float64) / n_particles**2
 
 
@@ -154,7 +154,7 @@ class LocalSnapshot:
 
 @dataclass(frozen=True)
 class CorrectedSnapshot:
-    """Particles that something else than a step has put in place."""
+    """Particles that were moved by something other than a step."""
 
     particles: FloatArray
     variance_change: float
@@ -217,7 +217,7 @@ class Block:
         return LocalSnapshot(self.coordinates.T, (self.before, self.coordinates))
 
     def _go_to(self, coordinates: FloatArray) -> None:
-        # Arrays of millions of coordinates do not lie about for longer than they are needed.
+        # Large arrays are released as soon as possible.
         self._velocity = coordinates
         coordinates.flags.writeable = False
         self.before, self.coordinates = self.coordinates, coordinates

@@ -20,21 +20,21 @@ from skcircuits.particles._metric import CoordinateMetric, DiagonalMetric
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-# Probes of the graph, and the change of a score that is none.
+# Number of probes of the graph, and the relative change of a score that counts as zero.
 N_PROBES = 32
 PROBE_TOLERANCE = 1e-6
 
-# Trajectories while steps are tuned, while a metric is learned, and of the looks at the moments.
+# Numbers of trajectories: to tune steps, to learn a metric, and before each look at the moments.
 N_TUNED, N_LEARNED = 20, 20
 LOOKS = 40, 80, 160, 320
 # A mean that is off by this many standard deviations, or a variance by this factor, is wrong.
 SHIFT_BOUND, VARIANCE_BOUND = 0.15, 1.15
-# With larger errors they are doubtful even if the chains are not precise enough.
+# Larger errors are doubtful even if the chains are not precise enough.
 DOUBTFUL_SHIFT, DOUBTFUL_VARIANCE = 0.3, 1.4
 # Standard errors that do not arise by chance among two coordinates and among a thousand, the
 # looks counted; what is suspect within twice the error is looked at longer.
 CHANCE, SUSPICION = 0.005, 2.0
-# States of heavy tails understate their error where they have not met the tail.
+# Chains that have not visited a heavy tail underestimate their error.
 LEAST_ERROR = 0.03
 # Relative errors of a variance that are good enough for a correction, and that are not; independent
 # states per chain below which chains have not mixed (R-hat of 1.07; Gelman and Rubin 1992).
@@ -43,12 +43,12 @@ PRECISE, VAGUE, INDEPENDENT_STATES = 0.05, 0.12, 7
 # and Monro).
 ACCEPTANCE, ADAPTATION_RATE, ADAPTATION_DECAY = 0.9, 0.5, 0.3
 FIRST_STEP, MAX_STEP = 0.5, 1.5
-# Steps vary by chain, so that narrow places are left too, where most steps are refused.
+# Step sizes vary between chains, so that chains also leave narrow regions with few acceptances.
 STEP_RANGE = 0.2, 1.2
 # A quarter of the period of a standard normal: the next state forgets the last one. Trajectories
 # of random length cannot fall into step with a period (Mackenzie 1989).
 LENGTH_RANGE, MAX_LEAPS = (0.5, 2.0), 15
-# Numbers that a phase keeps; of very many coordinates only some of its states.
+# Largest size of the states that a phase keeps; for many coordinates, only some are kept.
 MAX_KEPT = 2e7
 # Gauss-Lobatto rule for the change of a log density that only has a score: at the ends, where
 # scores are known, and at the points between them (Abramowitz and Stegun 1972, 25.4.32).
@@ -86,7 +86,7 @@ class Diagnosis:
     def wrong(self) -> BoolArray:
         """Coordinates whose moments are clearly wrong."""
         d = len(self.shift)
-        # Two moments of each coordinate, either side.
+        # Two moments per coordinate, two-sided.
         return self._is_off(float(norm.isf(CHANCE / (4 * d))))
 
     @property
@@ -101,7 +101,7 @@ class Diagnosis:
         """Coordinates in which the chains have not mixed."""
         n_independent = 1.0 / np.maximum(self.shift_error, 1e-12) ** 2
         is_slow = n_independent < INDEPENDENT_STATES * len(self.states)
-        # Long arms and tails, which the mean hardly shows.
+        # Long tails, which hardly affect the mean.
         return is_slow | (self._relative_error > VAGUE)
 
     @property
@@ -110,7 +110,7 @@ class Diagnosis:
         wrong = self.wrong
         # A correction gives the moments of the chains to all coordinates.
         is_vague = wrong.any() & (self._relative_error > np.hypot(PRECISE, LEAST_ERROR))
-        # No look gets below the least error.
+        # A longer run does not reduce errors below the minimum.
         may_improve = np.maximum(self.shift_error, self._sampling_error) > LEAST_ERROR / 2
         is_suspect = self._is_off(SUSPICION) & ~wrong & may_improve
         return is_suspect | is_vague | self.unmixed
@@ -122,7 +122,7 @@ class Diagnosis:
 
     @property
     def _relative_error(self) -> FloatArray:
-        """The same, no less than what states can tell."""
+        """The same, including the minimum error."""
         return np.hypot(self._sampling_error, LEAST_ERROR)
 
     def _is_off(self, n_errors: float) -> BoolArray:
@@ -174,7 +174,7 @@ def diagnose(
     log_prob: Callable[[FloatArray], FloatArray] | None = None,
     n_looks: int = len(LOOKS),
 ) -> Diagnosis:
-    """Start chains from particles, (n, d), and look until their moments are told apart."""
+    """Run chains from particles, (n, d), until their moments are known well enough."""
     particles = np.asarray(particles, dtype=np.float64)
     start = DiagonalMetric.of_particles(particles) if metric is None else metric
     chains = Chains(grad_log_prob, log_prob, particles, start, rng)
@@ -260,8 +260,8 @@ class Chains:
     def warm_up(self, n_trajectories: int) -> None:
         """Move while steps are tuned: such moves do not leave the target quite invariant.
 
-        Each chain has its own step meanwhile, so that those where the target is narrow, as far
-        out, come in; then all have the same.
+        Each chain has its own step size meanwhile, so that chains in narrow regions can leave
+        them; afterwards, all chains have the same step size.
         """
         for trial in range(n_trajectories):
             excess = self._move() - ACCEPTANCE
@@ -292,7 +292,7 @@ class Chains:
         along += self.metric.variances
         x *= x
         variance, variance_error = _controlled_mean(x, along)
-        # Where little is known the control variate may take away more than there is.
+        # With few states, the control variate may reduce the variance below zero.
         variance = np.maximum(variance, 0.1 * x.mean(axis=(0, 1)))
         return ChainMoments(center + mean, mean_error, variance, variance_error)
 
@@ -316,7 +316,7 @@ class Chains:
         momenta = rng.standard_normal(self.states.shape)
         energy = 0.5 * (momenta**2).sum(axis=1)
         x, scores = self.states, self._scores
-        # Trajectories that leave for infinity are refused below, whatever is computed there.
+        # Divergent trajectories are rejected below.
         with np.errstate(all="ignore"):
             pull = self.metric.pull(scores)
             for _ in range(n_leaps):

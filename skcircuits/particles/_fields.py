@@ -142,8 +142,8 @@ def make_field(
 class RandomScopes:
     """Draws D_i, node i and at most ``n_neighbors - 1`` others of its blanket.
 
-    A draw is keyed by the seed and the iteration and covers all nodes in their order, so
-    it does not depend on who computes which node.
+    A draw is determined by the seed and the iteration and covers all nodes, so that it does not
+    depend on the worker that computes a node.
     """
 
     def __init__(
@@ -171,8 +171,8 @@ class RandomScopes:
         keys = np.where(self._exists, rng.random(self._exists.shape), np.inf)
         order = np.argpartition(keys, self._n_others - 1, axis=1) if self._n_others else keys[:, :0]
         chosen = order[:, : self._n_others].astype(np.int64)
-        # A node with fewer neighbours than asked for keeps those it has: a missing one is
-        # the node behind the last, whose block is padding.
+        # A node with fewer neighbours keeps all of them; the missing ones are represented by an
+        # additional node, whose block is padding.
         n_nodes = len(keys)
         others = np.where(
             np.take_along_axis(self._exists, chosen, axis=1),
@@ -180,7 +180,7 @@ class RandomScopes:
             n_nodes,
         )
         nodes = np.concatenate([np.arange(n_nodes)[:, None], others], axis=1)
-        # Equal draws are rare and looking for them costs more than computing them twice.
+        # Equal draws are rare, and searching for them costs more than computing them twice.
         return self._alone.with_scopes(self._blocks[nodes].reshape(n_nodes, -1))
 
 

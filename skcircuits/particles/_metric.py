@@ -38,16 +38,16 @@ STEP = 1e-5
 MAX_ITER = 60
 N_DRAWS = 16  # and their reflections: scores of both are averaged
 N_HESSIANS = 8
-# Change per iteration, in standard deviations, that counts as none.
+# Changes per iteration below this, in standard deviations, count as convergence.
 TOLERANCE = 0.05
 # Curvature may fall to this fraction in one iteration, and is taken as this where it is negative.
 MIN_CURVATURE = 0.1
 # Newton's method from a few particles: end points this far apart are different modes.
 N_CLIMBS, MAX_CLIMB = 6, 20
 MODE_DISTANCE = 2.0
-# States of chains per coordinate from which a covariance is learned, and most coordinates.
+# Minimum number of states per coordinate, and maximum number of coordinates, to learn a covariance.
 STATES_PER_COORDINATE, MAX_LEARNED = 5, 1000
-# Numbers in a band that are still cheaper than steps without a metric.
+# Maximum size of a band; beyond it, steps without a metric are cheaper.
 MAX_BAND = 2e7
 
 # Points of the Gaussian over which the Hessian is averaged, each with its reflection.
@@ -119,7 +119,7 @@ class DiagonalMetric:
 class Metric:
     """Centre m, units u and symmetric roots: ``z = inverse_root ((x - m) / u)``.
 
-    The units of coordinates may differ by more than roots of one matrix could hold.
+    Units are separate, because those of the coordinates may differ by many orders of magnitude.
     """
 
     center: FloatArray  # (d,)
@@ -457,7 +457,7 @@ class SparseMetric:
         return above
 
     def learned(self, states: FloatArray) -> SparseMetric:
-        """Keep the metric: for very many coordinates the Hessian is better than chains."""
+        """Keep the metric: for very many coordinates, the Hessian is more accurate than chains."""
         return self
 
     def _back(self, rows: FloatArray) -> FloatArray:
@@ -479,7 +479,7 @@ def fit_sparse_metric(
     scales[scales == 0] = 1.0
     noise = rng.standard_normal((N_SPARSE_HESSIANS, len(center)))
     noise = np.concatenate([noise, -noise])
-    # At a point first: draws around a bad start are not informative.
+    # At a single point first: draws around a poor starting point are not informative.
     draws = np.zeros((1, len(center)))
     with np.errstate(all="ignore"):
         for _ in range(MAX_ITER):

@@ -59,7 +59,7 @@ class Neighborhoods:
         """Build the closed neighbourhoods of a Markov graph."""
         lists = index_lists(neighbors, "neighbors")
         adjacency = _incidence(lists, len(lists), "neighbors")
-        # j in the blanket of i means a factor of both, so i is in the blanket of j.
+        # If j is in the blanket of i, they share a factor, and i is in the blanket of j.
         return cls._from_adjacency(adjacency + adjacency.T, blocks, merge=True)
 
     @classmethod
@@ -103,7 +103,7 @@ class Neighborhoods:
         seen = np.unique(np.concatenate([bucket.scopes.ravel() for bucket in buckets]))
         halo = np.setdiff1d(seen[seen < self.n_coordinates], moved, assume_unique=True)
         local = np.concatenate([moved, halo])
-        # Padding, one behind the last, stays one behind the last.
+        # The index of the padding is the number of coordinates, before and after.
         place = np.full(self.n_coordinates + 1, local.size)
         place[local] = np.arange(local.size)
         other = copy(self)
@@ -169,7 +169,7 @@ def _membership(blocks: Sequence[ArrayLike] | None, n_coordinates: int) -> spars
 
 def index_lists(values: Sequence[ArrayLike], name: str) -> list[IntArray]:
     """Read one list of integers per node, and refuse similar arrays."""
-    # The keys of a dictionary would be read for its lists; a sparse matrix has no length.
+    # A dictionary would be iterated over its keys; a sparse matrix has no length.
     if isinstance(values, Mapping) or sparse.issparse(values):
         raise _no_lists(name, kind=type(values).__name__)
     arrays = [np.asarray(indices) for indices in listed(values, name)]
@@ -218,7 +218,7 @@ def _sorted_csr(matrix: sparse.csr_array) -> sparse.csr_array:
 def _owners(blocks: sparse.csr_array) -> IntArray:
     """Give the node of each coordinate; blocks must be a partition."""
     n_nodes, n_coordinates = blocks.shape
-    # A coordinate owned twice would be moved twice, one owned by none would stay.
+    # A coordinate with two owners would be moved twice, one without owner not at all.
     times_owned = np.bincount(blocks.indices, minlength=n_coordinates)
     if np.any(times_owned != 1):
         condition = "name every coordinate exactly once"

@@ -77,7 +77,7 @@ class DaskCloud:
         self._moved = [local[:n] for (local, _), n in zip(parts, sizes)]
         # Local coordinates come in this order: those that the block moves, then those that it sees
         halos = [local[n:] for (local, _), n in zip(parts, sizes)]
-        # Coordinates that somebody else sees, and their values as of the last step.
+        # Coordinates that other blocks depend on, and their values after the last step.
         surface = np.unique(np.concatenate(halos))
         self._surface = start.T[surface]
         self._halos = [np.searchsorted(surface, halo) for halo in halos]
@@ -136,7 +136,7 @@ class DaskCloud:
         return particles.T
 
     def _shift(self, step_size: float | None) -> None:
-        """Let all blocks move, and learn their surfaces."""
+        """Move all blocks and collect their surfaces."""
         for places, values in zip(self._shown, self.ask("shift", step_size)):
             self._surface[places] = values
         self._n_moves += 1
@@ -209,8 +209,8 @@ def _block_scores(
 ) -> FloatArray:
     """Scores of a block: they do not depend on where a particle is outside of the halo."""
     scores = np.empty((n_moved, coordinates.shape[1]), dtype=coordinates.dtype)
-    # The target wants whole particles, of which a block holds few coordinates: some are filled up
-    # at a time
+    # The target needs whole particles, of which a block has few coordinates: they are completed
+    # in batches
     batch = max(1, BATCH_BYTES // point.nbytes)
     for part in row_slices(coordinates.shape[1], batch):
         rows = np.tile(point, (part.stop - part.start, 1))
@@ -228,7 +228,7 @@ def cut(graph: Neighborhoods, n_blocks: int) -> list[list[Bucket]]:
         (np.ones(len(kernels)), (np.arange(len(kernels)), kernels)),
         shape=(len(kernels), graph.n_kernels),
     )
-    # Who sees whom; close to each other in this order, so that cuts of it are short.
+    # Dependent kernels are close to each other in this order, so that blocks have few dependences.
     order = reverse_cuthill_mckee(sparse.csr_matrix(scopes @ moves))
     block = np.empty(graph.n_kernels, dtype=np.int64)
     block[order] = np.arange(graph.n_kernels) * n_blocks // graph.n_kernels
@@ -287,7 +287,7 @@ class SVGDProblem:
     def _cloud(self, start: FloatArray, seed: int, n_jobs: int | None, client: Any) -> Cloud:
         """Put the particles where they move."""
         optimizer = make_optimizer(self.optimizer)
-        # Only kernels over the blankets let particles be cut; one kernel cannot be.
+        # Only kernels over the blankets can be divided into blocks.
         if client is not None and self.kernel == "graphical" and self.graph.n_kernels > 1:
             field = partial(
                 make_field,
@@ -301,7 +301,7 @@ class SVGDProblem:
 
     def find_metric(self, start: FloatArray, rng: np.random.Generator) -> Metric | None:
         """Fit a Gaussian to the target; None if it fails or does not represent the target."""
-        # Second derivatives are differences of scores, which single precision would drown
+        # Second derivatives are differences of scores, which are inaccurate in single precision
         score = self._double_precision_score
         start = start.astype(np.float64)
         metric = fit_metric(score, self._probe, start, rng)
@@ -318,7 +318,7 @@ class SVGDProblem:
         if metric is None:
             return None
         draws = metric.center + metric.stretch(rng.standard_normal((N_CONCAVE, start.shape[1])))
-        # Otherwise it may represent one mode of several: the starting particles are better.
+        # Otherwise it may represent only one of several modes.
         points = np.concatenate([start[:N_CONCAVE], draws])
         return metric if is_concave(self._probe, points, metric.standardized.scales) else None
 
@@ -368,7 +368,7 @@ class SVGDProblem:
     ) -> Diagnosis:
         """Compare the moments of particles with those that chains from them find."""
         log_prob = getattr(self.target, "log_prob_unnormalized", None)
-        # Draws of its own: equal particles have equal faults.
+        # The seed is fixed, so that equal particles give equal results.
         rng = np.random.default_rng(0)
         return diagnose(
             self._double_precision_score,

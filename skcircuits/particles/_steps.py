@@ -33,16 +33,16 @@ from skcircuits.protocols import FloatArray
 # of their length: a constant step leaves the particles jittering around the fixed point.
 LONG_STEPS = 0.6
 LAST_STEP = 0.01
-# Few particles slide on along directions that their kernels hardly see: at the end of the
-# schedule a force this small counts as settled.
+# Few particles keep moving along directions that hardly affect their kernels: at the end of the
+# schedule, a force below this counts as convergence.
 SETTLED_FORCE = 0.05
-# Looks at the discrepancy: each costs a few iterations.
+# Number of evaluations of the discrepancy, each of which costs as much as a few iterations.
 N_LOOKS = 10
 # Growth of discrepancy and force from the best look that no good step shows, and what is left
 # of the steps after it.
 GROWTH = 2.0
 STEP_CUT = 0.3
-# Discrepancies this close are equal: the particles of smaller force are the better ones.
+# Relative difference below which discrepancies are equal, and the force decides.
 TIE = 0.02
 # Annealing starts from the target raised to this power.
 FIRST_POWER = 0.01
@@ -75,7 +75,7 @@ class SVGDState:
     @property
     def variance_change(self) -> float:
         """Largest relative change of a coordinate's variance in the step."""
-        # Only if needed: two variances of all particles cost as much as a small iteration.
+        # Lazily: the variances of all particles cost as much as a small iteration.
         return self.snapshot.variance_change
 
     @property
@@ -127,7 +127,7 @@ class Best:
         self._is_first = True
 
     def look(self, discrepancy: float, force: float) -> bool:
-        """Say whether particles are better than the best so far; they are the best then."""
+        """Compare particles with the best so far, and remember them if they are better."""
         # The first particles are kept whatever they are, NaN included.
         is_first, self._is_first = self._is_first, False
         is_less = is_first or discrepancy < (1.0 - TIE) * self.least
@@ -191,12 +191,12 @@ def _closest(metric: Metric, n_seen: int) -> list[np.ndarray]:
 
 
 def dependence_graph(probe: HessianProbe, metric: Metric, start: FloatArray) -> Neighborhoods:
-    """Read who depends on whom off the Hessians at a few points."""
+    """Find the dependences between coordinates from Hessians at a few points."""
     scales = np.sqrt(metric.variances)
     points = metric.inverse_transform(start[:3])
     strength = sum(np.abs(probe.mean(point[None], scales)) for point in points)
     strength = np.asarray(strength) * np.outer(scales, scales)
-    # Rounding errors of independence by differences of scores are far below this.
+    # Finite differences of independent coordinates are far below this threshold.
     adjacency = sparse.csr_array(strength > 1e-4 * strength.diagonal().mean())
     return Neighborhoods.from_scopes(
         [adjacency.indices[a:b] for a, b in zip(adjacency.indptr, adjacency.indptr[1:])]

@@ -46,7 +46,7 @@ def kernel_sums(
     n_particles = rows.shape[1]
     sums = np.empty_like(values)
     tile = max(1, TILE_BYTES // (len(left) * n_particles * rows.itemsize))
-    # Coordinates that are huge against the bandwidth leave exponents visibly above zero.
+    # If coordinates are large relative to the bandwidth, rounding gives positive exponents.
     may_cancel = -right[:, -1].min() * np.finfo(rows.dtype).eps > 1e-3
     for columns in row_slices(n_particles, tile):
         kernel = np.matmul(left, right[:, :, columns])
@@ -143,7 +143,7 @@ def median_bandwidths(
     Where more than half of the pairs coincide the median is zero and the mean squared
     distance takes its place; where all particles coincide the bandwidth is ``factor``.
     """
-    # Distances among all of many particles would cost as much as an iteration.
+    # Distances between all particles would cost as much as an iteration.
     if rows.shape[1] > MAX_PARTICLES:
         chosen = np.linspace(0, rows.shape[1] - 1, MAX_PARTICLES).astype(np.int64)
         rows = np.ascontiguousarray(rows[:, chosen])
@@ -155,7 +155,7 @@ def median_bandwidths(
         """Write the squared medians of a chunk."""
         negative = negative_squared_distances(rows, chunk)
         distances = -negative.reshape(len(negative), -1)[:, pairs]
-        # Equal particles differ by at most this much after rounding.
+        # Rounding errors of the distances of equal particles are at most this large.
         norms = negative[:, 0].min(axis=1, keepdims=True)
         distances[distances < -8.0 * np.finfo(rows.dtype).eps * norms] = 0.0
         squared_medians[chunk.kernels] = _squared_median(distances)
@@ -183,7 +183,7 @@ def _pairs(n_particles: int) -> IntArray:
 
 def _squared_median(squared_distances: FloatArray) -> FloatArray:
     """Give the square of each row's median distance, never zero."""
-    # Squares keep the order of distances: roots are taken of the middle ones only.
+    # Squares have the order of the distances, so that only the middle ones need a square root.
     n_pairs = squared_distances.shape[1]
     middle = n_pairs // 2
     ordered = np.partition(squared_distances, middle, axis=1)
@@ -252,7 +252,7 @@ def linear_direction(
     """
     n_particles = rows.shape[1]
     scales = row_scales(rows)[:, None]
-    # Where all particles agree there is no unit to measure in; the slope term drops out.
+    # If all particles agree, their scale is zero, and the slope term is omitted.
     precisions = np.divide(1.0, scales, where=scales > 0, out=np.zeros_like(scales))
     direction = np.zeros_like(scores) if out is None else out
 
@@ -353,7 +353,7 @@ def _resolve_kernels(
     if bandwidths.shape not in ((), (1,), (n_nodes,)):
         raise ValueError(must("bandwidths", f"be one or {n_nodes} numbers", shape=bandwidths.shape))
     per_node = np.broadcast_to(bandwidths, (n_nodes,))
-    # Of nodes that share a kernel the last one counts; the check below asks for agreement.
+    # The value of the last node of a kernel is used; the check below requires that all agree.
     per_kernel = np.empty(neighborhoods.n_kernels)
     per_kernel[neighborhoods.kernel_of_node] = per_node
     if np.any(per_kernel[neighborhoods.kernel_of_node] != per_node):

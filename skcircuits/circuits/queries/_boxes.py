@@ -33,8 +33,8 @@ from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 _Terms = list[tuple[float, tuple[Unit, ...]]]
-# What masses of input units may miss. Results above some fraction of the whole are exact
-# nevertheless; results below another may have lost digits to underflow.
+# Absolute error of the probabilities of input units. Results above one fraction of the whole are
+# accurate despite this error; results below another may have lost digits to underflow.
 INPUT_ERROR = 1e-15
 SURELY_EXACT = 1e-6
 MIN_LINEAR = 1e-250
@@ -49,7 +49,7 @@ def flatten(root: Unit) -> Unit:
 
 
 class _Flattening:
-    """Every unit as a list of weighted products, and as a unit where it stays one."""
+    """Represents units as lists of weighted products, and builds those that remain units."""
 
     def __init__(self, root: Unit) -> None:
         order = topological_order(root)
@@ -92,7 +92,7 @@ class _Flattening:
     def _terms_in_sum(self, child: Unit) -> _Terms:
         """Merge a child's terms into the sum above, unless other units use them too."""
         terms = self._terms[id(child)]
-        # Merged into every parent, a shared child would be evaluated once for each.
+        # A shared child that is merged into its parents would be evaluated once per parent.
         do_keep = self._is_shared(child) and len(terms) > 1
         return [(1.0, (self.unit(child),))] if do_keep else terms
 
@@ -106,7 +106,7 @@ class _Flattening:
         n_edges = sum(
             n_terms // len(terms) * sum(len(part) for _, part in terms) for terms in factors
         )
-        # Products of sums multiply their terms: chains stay as they are, small ones get shallow.
+        # The number of terms is the product over the factors: only small products are expanded.
         if n_edges > MAX_EDGE_GROWTH * self._n_edges[id(product)]:
             factors = [
                 terms if len(terms) == 1 else [(1.0, (self.unit(factor),))]
@@ -121,8 +121,8 @@ class _Flattening:
         ]
 
     def _terms_in_product(self, factor: Unit) -> _Terms:
-        """Terms of a factor; a sum over one variable is one of its own."""
-        # Multiplied out, one mixture of masses would become as many products as it has children.
+        """Terms of a factor; a sum over a single variable is not expanded."""
+        # Expanding a mixture over one variable would give one product for each of its children.
         is_term = len(factor.scope) == 1
         return [(1.0, (self.unit(factor),))] if is_term else self._terms[id(factor)]
 
@@ -167,7 +167,7 @@ def _log_probability(plan: Plan, box: Box, whole: float) -> FloatArray:
 def _settle(linear: _LinearPass, result: FloatArray, doubtful: IntArray, whole: float) -> IntArray:
     """Bound the errors of doubtful results, or improve them; return those still in doubt."""
     smallest = MIN_LINEAR * whole
-    # Few rows take the values with most digits at once
+    # For few rows, the most accurate values are computed right away
     if len(doubtful) > MANY_ROWS:
         known, (raised,) = result[doubtful], linear(_write_raised, doubtful)
         doubtful = doubtful[~_is_exact(known, raised, smallest)]
@@ -242,7 +242,7 @@ def _write_bounds(masses: BoxMasses, rows: Rows, out: FloatArray) -> None:
 
 
 def _write_possible(masses: BoxMasses, rows: Rows, out: FloatArray) -> None:
-    """One where a probability is not surely zero."""
+    """One where a probability may be positive, otherwise zero."""
     _write_bounds(masses, rows, out)
     out[:, 0] = out[:, 1] > 0.0
 
@@ -258,7 +258,7 @@ def _log_pass(plan: Plan, box: Box) -> FloatArray:
 
 
 def _plan_over(plan: Plan, kept: frozenset[int]) -> Plan:
-    """The circuit of some variables alone, from a few that are remembered."""
+    """The marginal circuit of some variables, from a small cache."""
     known: dict[frozenset[int], Plan] = plan.remember("boxes", dict)
     part = known.get(kept)
     if part is None:
@@ -266,7 +266,7 @@ def _plan_over(plan: Plan, kept: frozenset[int]) -> Plan:
         assert root is not None
         part = compile_plan(flatten(root))
         if len(known) >= MAX_KEPT:
-            # Another thread with the same plan may have taken it out by now
+            # Another thread may have removed it in the meantime
             for oldest in list(known)[:1]:
                 known.pop(oldest, None)
         known[kept] = part

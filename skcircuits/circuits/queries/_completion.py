@@ -37,7 +37,8 @@ from skcircuits.numerics._random import DrawSource, InverseCdf, RowStreams, draw
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
-# Terms add up to their total up to rounding; a draw below it never takes an impossible edge.
+# Terms may add up to slightly less than their total: draws below this never take an edge of
+# probability zero.
 ALMOST_ONE = 1.0 - 1e-9
 
 
@@ -51,7 +52,7 @@ def sample_completions(
     plan: Plan, X: FloatArray, n_samples: int, rng: np.random.Generator | RowStreams
 ) -> FloatArray:
     """Draw completions of the NaN cells of each row."""
-    # Whatever the number of rows: the draws of a row do not depend on the others
+    # For any number of rows, so that the draws of a row do not depend on the other rows
     plan = tabulated(plan)
     result = np.repeat(X[None], n_samples, axis=0)
     n_pairs = min(MAX_PAIRS, max(MIN_PAIRS, MAX_TRACE_VALUES // plan.n_units))
@@ -75,7 +76,7 @@ def _complete(plan: Plan, pairs: FloatArray, choose: EdgeChoice, source: DrawSou
     for layer, units, at in trace(plan, len(pairs), choose):
         scopes = layer.scopes[units]
         places = scopes + (at * pairs.shape[1])[:, None]
-        # A row reaches one input unit per variable, so the variable names the draw
+        # Each row reaches one input unit per variable, so that the variable identifies the draw
         numbers = source(at, plan.n_units + scopes[:, 0])
         cells[places] = layer.draw(units, cells[places], numbers)
 
@@ -110,7 +111,7 @@ class _Posterior:
             at = rows % self._values.shape[1]
             if layer.block_shape is None and len(layer.lengths) > 1:
                 return self._draw_in_segments(layer, own, at, uniform)
-            # Whole rows have one place for each row and block: enough for one draw.
+            # Arrays over all rows and blocks have one entry for each pair: enough for one draw.
             n_places = len(layer.block_children) * self._values.shape[1]
             reads_rows = n_draws == 1 and PLACES_PER_DRAW * len(own) >= n_places
             draw = self._draw_in_rows if reads_rows else self._draw_in_blocks
@@ -119,7 +120,7 @@ class _Posterior:
         return choose
 
     def _draw_shared(self, layer: SumLayer, own: IntArray, uniform: FloatArray) -> IntArray:
-        """All rows share one posterior: its distribution functions are made once."""
+        """All rows share one posterior, whose distribution functions are computed once."""
         if layer.units.start not in self._shared:
             posteriors = layer.posteriors(self._values, self._plan.weights)[:, 0]
             self._shared[layer.units.start] = InverseCdf(posteriors, layer.starts, layer.lengths)
@@ -138,7 +139,7 @@ class _Posterior:
     def _draw_in_rows(
         self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray
     ) -> IntArray:
-        """Draw where most blocks explain most rows: rows of the buffer need no gather."""
+        """Draw if most rows reach most blocks: the buffer is then read without a gather."""
         n_rows = self._values.shape[1]
         n_blocks = len(layer.block_children)
         n_sums = len(layer.lengths) // n_blocks
@@ -165,7 +166,7 @@ class _Posterior:
         totals = self._values[layer.units.start + own, at]
         drawn = uniform if self._is_log else uniform * totals
         steps = np.zeros(len(own))
-        # Bytes count fast; sums of more children are rare.
+        # Counters of one byte are fast; sums with more children are rare.
         passed: Any = np.zeros(len(own), dtype=np.uint8 if len(columns) < 256 else np.intp)
         terms = np.empty(len(own))
         for column, values in zip(columns, below):
@@ -200,7 +201,7 @@ class _Posterior:
 
 def max_product_completion(plan: Plan, X: FloatArray) -> FloatArray:
     """Complete NaN cells by a max-product pass and its trace."""
-    # The most probable row of a few is found sooner than tables are filled
+    # For few rows, filling the tables takes longer than the pass itself
     if len(X) >= MANY_ROWS:
         plan = tabulated(plan, "max")
     result = X.copy()

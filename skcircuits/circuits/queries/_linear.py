@@ -30,9 +30,9 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 MAX_DIRECTIONS = 3
-# Integers of a column that are looked at one by one
+# Largest number of integers of a column that are enumerated
 MAX_INTEGERS = 2**17
-# Triangles of two of three columns; each has 144 nodes, a row of evidence each
+# Largest number of triangles; each has 144 nodes, and each node is a row of evidence
 MAX_TRIANGLES = 2**14
 # Nodes between neighbouring edges: exact for densities of degree 6 twice integrated, and to
 # all digits for the exponentials and Gaussians between the edges that families give.
@@ -250,7 +250,7 @@ def _integer_rows(
 ) -> _Exact | None:
     """Boxes around each integer of one variable, with the remaining interval of the other."""
     ranges = {v: integer_range(plan, known, v) for v in variables if v in integers}
-    # The variable of fewer integers is looked at one by one
+    # The variable with fewer integers is enumerated
     outer = min(ranges, key=lambda v: ranges[v][1] - ranges[v][0])
     first, last = ranges[outer]
     if last - first >= MAX_INTEGERS:
@@ -279,7 +279,7 @@ def _integer_rows(
     if inner >= 0:
         low[:, inner] = np.fmax(low[:, inner], np.where(np.isinf(lower), np.nan, lower)[kept])
         high[:, inner] = np.fmin(high[:, inner], np.where(np.isinf(upper), np.nan, upper)[kept])
-    # Comparisons with NaN are false: open sides leave boxes that are not empty
+    # Comparisons with NaN are false, so that boxes with open sides are kept
     filled = np.flatnonzero(~(low > high).any(axis=1))
     return _Exact(RestrictedCircuit(plan, evidence.rows(filled))) if len(filled) else None
 
@@ -287,11 +287,11 @@ def _integer_rows(
 def _between(
     shift: FloatArray, factor: float, bound: LinearBound, *, is_integer: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Ends of what ``bound.lower <= shift + factor * x <= bound.upper`` leaves of x."""
+    """Interval of x with ``bound.lower <= shift + factor * x <= bound.upper``."""
     low, high = np.sort([(bound.lower - shift) / factor, (bound.upper - shift) / factor], axis=0)
     if not is_integer:
         return low, high
-    # Division rounds: which integers are inside is decided by the sums themselves
+    # Division rounds: the sums themselves decide which integers are inside
     first, last = np.ceil(low) + 3.0, np.floor(high) - 3.0
     for step in (2.0, 1.0, 0.0, -1.0, -2.0):
         for ends, x in ((first, np.ceil(low) + step), (last, np.floor(high) - step)):
@@ -299,12 +299,12 @@ def _between(
             with np.errstate(invalid="ignore"):
                 inside = (total >= bound.lower) & (total <= bound.upper)
             ends[inside] = x[inside]
-    # Between two integers may lie none: then the first is after the last
+    # If there is no integer in between, the first is larger than the last
     return around_integers(first)[0], around_integers(last)[1]
 
 
 def around_integers(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Closed intervals of what rounds to integers: the points half-way round to even ones."""
+    """Closed intervals of the numbers that round to integers; ties round to even integers."""
     return np.nextafter(values - 0.5, np.inf), np.nextafter(values + 0.5, -np.inf)
 
 
@@ -313,7 +313,7 @@ def integer_range(plan: Plan, known: Evidence, variable: int) -> tuple[float, fl
     breaks, atoms = _breakpoints(plan, variable)
     ends = np.concatenate([breaks, atoms])
     low, high = (float(end[0]) for end in known.bounds(variable))
-    # Bounds around integers end half-way between two
+    # Bounds around integers end half-way between two integers
     first = max(np.round(ends.min()), np.ceil(low))
     return first, min(np.round(ends.max()), np.floor(high))
 
@@ -331,7 +331,7 @@ def _one_variable(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Ex
 
 
 class _Slices:
-    """Rows of evidence at nodes of one or two variables; the last lies in what bounds leave."""
+    """Rows of evidence at nodes of one or two variables, with an interval of the last variable."""
 
     is_exact = False
 
@@ -340,7 +340,7 @@ class _Slices:
     ) -> None:
         self._plan, self._known = plan, known
         marks = {v: _breakpoints(plan, v) for v in variables}
-        # Ends of the last variable bend where they pass its breakpoints: the fewer, the better
+        # The ends of its interval have kinks at its breakpoints, so the last one has fewest of them
         *self._outer, self._inner = sorted(variables, key=lambda v: -len(marks[v][0]))
         columns = [*self._outer, self._inner]
         self._rows = _directions(known, columns, bounds)
@@ -350,7 +350,7 @@ class _Slices:
         with np.errstate(divide="ignore"):
             log_weights = np.log(self._rule.weights[possible])
         log_mass = RestrictedCircuit(plan, evidence).log_mass() + log_weights
-        # Densities that vanish cannot be conditioned on
+        # Nodes of density zero cannot be conditioned on
         seen = np.flatnonzero(log_mass > -np.inf)
         self._kept, self._log_mass = possible[seen], log_mass[seen]
         self.is_possible = len(seen) > 0
@@ -422,7 +422,7 @@ class _Slices:
         masses[self._kept] = np.exp(log_mass - log_mass.max())
         values = self._rule.draw(masses, n, rng)
         possible, evidence = self._at(values)
-        # Rounding at the end of a panel may leave an interval empty: a node stands in
+        # Rounding at the end of a panel may give an empty interval: the best node replaces it
         lost = np.setdiff1d(np.arange(n), possible)
         if len(lost):
             values[lost] = self.circuit.evidence.X[int(log_mass.argmax()), self._outer]
@@ -442,7 +442,7 @@ def _too_many_triangles() -> CircuitPropertyError:
 
 
 def _bends(rows: FloatArray, marks: FloatArray) -> FloatArray:
-    """Where the ends of the last variable bend: lines (k, n_outer + 1) of the outer variables.
+    """Lines (k, n_outer + 1) of the outer variables where the ends of the last one have kinks.
 
     An end passes a breakpoint of the last variable, or another end. Rows are those of
     `_directions`, with the last variable before the two ends.
@@ -457,7 +457,7 @@ def _bends(rows: FloatArray, marks: FloatArray) -> FloatArray:
         found.extend(np.delete(line, -2)[None] for line in across)
     lines = np.concatenate(found)
     lines = lines[(lines[:, :-1] != 0.0).any(axis=1)]
-    # One scale, so that equal lines are found
+    # Equal lines are recognised only on a common scale
     return np.unique(lines / np.abs(lines[:, :-1]).max(axis=1, keepdims=True), axis=0)
 
 
@@ -468,7 +468,7 @@ def _within(breaks: FloatArray, ends: FloatArray) -> FloatArray:
 
 
 def _divided(ends: FloatArray, slopes: FloatArray) -> FloatArray:
-    """Where lines with slopes pass; those without never do."""
+    """Intersections with lines of non-zero slope."""
     used = slopes != 0.0
     return ends[used] / slopes[used]
 
@@ -504,7 +504,7 @@ class Atoms:
 class Panels:
     """Intervals between neighbouring edges, of one variable; others may have fixed values.
 
-    `fixed` (k,) holds these, NaN for the variable. Nodes keep off points with a mass.
+    `fixed` (k,) holds these, NaN for the variable. Nodes avoid points with a mass.
     """
 
     def __init__(self, edges: FloatArray, atoms: FloatArray, fixed: Sequence[float]) -> None:
@@ -634,7 +634,7 @@ def _cut_cells(
 ) -> tuple[FloatArray, IntArray]:
     """Cut convex cells (n, corners, 2), of which the first `counts` corners are meant, in two."""
     side = cells @ line[:2] - line[2]
-    # Corners that earlier cuts put on the line are on it but for rounding
+    # Corners that earlier cuts put on the line lie on it only up to rounding
     size = np.abs(cells) @ np.abs(line[:2]) + abs(line[2])
     side[np.abs(side) <= 1e-13 * size] = 0.0
     is_corner = np.arange(cells.shape[1]) < counts[:, None]
@@ -672,5 +672,5 @@ def _choose(masses: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
 
 
 def _beside(nodes: FloatArray, atoms: FloatArray) -> FloatArray:
-    """Nodes moved off points with a mass: at these a density counts for nothing."""
+    """Nodes, moved away from points with a mass, where the density is ignored."""
     return np.where(np.isin(nodes, atoms), np.nextafter(nodes, np.inf), nodes)

@@ -49,14 +49,14 @@ from skcircuits.protocols import FloatArray
 
 # Terms of a conditional distribution that weigh less, on the log scale, are left out.
 MIN_LOG_POSTERIOR = -1e4
-# Weights below it have fewer digits.
+# Smaller (subnormal) weights have fewer digits.
 MIN_WEIGHT = float(np.finfo(np.float64).tiny)
 
 
 def log_probability(plan: Plan, X: FloatArray) -> FloatArray:
     """Log density of each row, shape (n,), NaN cells marginalised; -inf where impossible."""
     if len(X) >= MANY_ROWS:
-        # Tables are worth it by the edges they replace, not by rows alone
+        # Whether tables pay off depends on the edges that they replace, not only on the rows
         tabulate = len(X) * plan.n_edges >= MIN_TABLE_EDGES * plan.n_units
         lowered = plan.remember(("lowered", tabulate), lambda: lower(plan, tabulate=tabulate))
         if lowered is not None:
@@ -125,7 +125,7 @@ def _gradient(plan: Plan, X: FloatArray) -> FloatArray:
     for units, layer in plan.inputs:
         assert isinstance(layer, DifferentiableLayer)
         layer.add_score(score, flows[units], X)
-    # Flows of zero would pass for a stationary point.
+    # A zero gradient would look like a stationary point.
     score[:, np.isneginf(values[plan.root])] = np.nan
     return score
 
@@ -181,7 +181,7 @@ def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
 def conditional_mean_and_marginals(
     plan: Plan, X: FloatArray
 ) -> tuple[FloatArray, dict[int, FloatArray]]:
-    """Both answers of a smooth and decomposable circuit about rows (n, n_columns) from one pass.
+    """Both results for rows (n, n_columns) of a smooth and decomposable circuit, from one pass.
 
     Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
     """
@@ -210,8 +210,8 @@ def _with_observed(tables: dict[int, FloatArray], X: FloatArray) -> dict[int, Fl
 def require_possible(plan: Plan, log_probabilities: FloatArray, first_row: int = 0) -> None:
     """Refuse rows (numbered from ``first_row``) whose observed cells have log probability -inf.
 
-    Raises ``ZeroProbabilityError``, which names them; circuits that are zero everywhere are told
-    apart.
+    Raises ``ZeroProbabilityError``, which names them; circuits that are zero everywhere have an
+    error of their own.
     """
     impossible = np.flatnonzero(np.isneginf(log_probabilities)) + first_row
     if len(impossible) == 0:
@@ -271,7 +271,7 @@ class _Batch(NamedTuple):
 
 
 def _batches(plan: Plan, X: FloatArray, *, has_means: bool = True) -> Iterator[_Batch]:
-    """Flows batch by batch, and the evidence that means need; impossible rows raise."""
+    """Flows and, for means, evidence of each batch; impossible rows raise an error."""
     plan = tabulated(plan) if len(X) >= MANY_ROWS else plan
     for rows in plan.batches(len(X), n_buffers=3):
         block = X[rows]
@@ -323,7 +323,7 @@ def marginalize(plan: Plan, variables: frozenset[int]) -> Unit | None:
 
 
 class _Weights(NamedTuple):
-    """Weights of a sum and their logarithms, which reach further down."""
+    """Weights of a sum and their logarithms, which have a larger range."""
 
     linear: FloatArray
     log: FloatArray
@@ -388,9 +388,9 @@ def _remaining_sum(children: list[_Remainder], weights: _Weights) -> _Remainder:
         log_scale = peak if abs(peak) > MAX_LOG_WEIGHT else 0.0
         mixture = log_weighted_sum(units, log_weights[kept] - log_scale)
     else:
-        # Weights without a constant to take in stay as they are, digit by digit.
+        # Weights that absorb no constant are kept without rounding.
         mixture = Sum(units, weights=weights.linear[kept])
-    # A sum that only passes its child on is no unit of its own.
+    # A sum with one child of weight one is replaced by the child.
     is_identity = len(units) == 1 and mixture.weights[0] == 1.0
     return _Remainder(mixture.children[0] if is_identity else mixture, log_scale)
 

@@ -67,7 +67,7 @@ class RestrictedCircuit:
             if values is None or variable not in states:
                 columns.append(means[:, variable])
                 continue
-            # Values may be known of fewer states than the circuit lists, or of more
+            # The feature may have values for fewer or more states than the circuit has
             n_states = min(states[variable].shape[1], len(values))
             columns.append(states[variable][:, :n_states] @ values[:n_states])
         return np.stack(columns, axis=1)
@@ -121,7 +121,7 @@ class RestrictedCircuit:
 
 
 class _Batch:
-    """Some rows whose values are held in memory."""
+    """Rows whose values are in memory at the same time."""
 
     def __init__(
         self, plan: Plan, evidence: Evidence, first_row: int, restrict: Restriction
@@ -246,13 +246,13 @@ class _Batch:
         for unit, mode in zip(part.tolist(), modes):
             kept, X = ~is_out[unit], self._evidence.X.copy()
             X[:, restricted.layer.scopes[unit, kept]] = mode[:, kept]
-            # Evidence of the columns that are left out counts by its mass given the mode
+            # Columns that are left out contribute the probability of their evidence given the mode
             known = Evidence(X, self._evidence.box)
             values[unit] = self._restrict(restricted.layer, known).log_mass()[unit]
         return values
 
     def _sum_out(self, values: FloatArray, left_out: set[int]) -> None:
-        """Evaluate inner units: sums over columns left out alone sum, the others maximise."""
+        """Evaluate inner units: sums over left-out columns alone add up, all others maximise."""
         plan = self._plan
         is_out = np.array([left_out.issuperset(unit.scope) for unit in plan.units])
         for step in plan.layers:

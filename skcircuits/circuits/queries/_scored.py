@@ -34,7 +34,7 @@ from skcircuits.numerics._arrays import divisors, finite_peaks
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-# Coefficients of a polynomial before a query is refused
+# Largest degree of the polynomials
 MAX_DEGREE = 4096
 
 
@@ -127,7 +127,7 @@ class ScoredCircuit:
         for f, feature in enumerate(features):
             adjoints = self._adjoints(self._tilted(feature.variable, centred, f))
             for (units, layer), seen, offset in zip(self._layers, sees, centred):
-                # Units over both are done
+                # Units over both variables are contained in the first term
                 tilted = self._flows_of(units, layer, adjoints) * ~seen[:, f, None]
                 result[f] += np.tensordot(tilted, offset, axes=2)
         return ((result + result.T) / 2.0)[None]
@@ -181,7 +181,7 @@ class ScoredCircuit:
         plan = self._plan
         adjoints = np.zeros_like(polynomials.values)
         shift = polynomials.scales[plan.root] - self._polynomials.scales[plan.root]
-        # Tilted polynomials may stand on another scale than the plain ones
+        # Tilted polynomials may have another scale than the plain ones
         adjoints[plan.root] = self._is_accepted * np.exp(shift) / self._reached.sum()
         for step in reversed(plan.layers):
             above = adjoints[step.units]
@@ -222,7 +222,7 @@ class _Random:
         """A column of each row of weights (n, k)."""
         steps = np.cumsum(weights, axis=1)
         drawn = self.rng.random(len(weights)) * steps[:, -1]
-        # Rounding may carry a draw to the total, beyond the last column
+        # Rounding may move a draw to the total, which is beyond the last column
         drawn = np.minimum(drawn, np.nextafter(steps[:, -1], 0.0))
         chosen: IntArray = (steps <= drawn[:, None]).sum(axis=1)
         return chosen
@@ -253,7 +253,7 @@ class _Largest:
 
 
 class _Trace:
-    """Follows explanations from the root down, with the scores that are still to be collected."""
+    """Follows induced trees from the root down and distributes the remaining score."""
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class _Trace:
         factors = step.children.T
         left = collected[units, rows]
         powers = np.arange(values.shape[1])
-        # Given what the factors before it may add, the last factor's score has known weights
+        # The weights of the scores of the last factor follow from those of the other factors
         for factor, before in zip(factors[:0:-1], self._polynomials.partial_products(step)[::-1]):
             rest = left[:, None] - powers
             other = np.take_along_axis(before[own], np.maximum(rest, 0), axis=1)
@@ -314,7 +314,7 @@ class _Trace:
         weights = self._polynomials.relative_weights(step, self._plan.weights.linear[step.edges])
         edges, first = step.edges_of(units - step.units.start)
         lengths = step.lengths[units - step.units.start]
-        # A sum passes its score on to the child that it chooses
+        # The chosen child has the score of the sum
         score = np.repeat(collected[units, rows], lengths)
         terms = self._polynomials.values[step.children[edges], score] * weights[edges]
         children = step.children[edges[self._choice.of_runs(terms, first, lengths)]]
@@ -402,7 +402,7 @@ def _parts(known: Evidence, scores: dict[int, Scores]) -> Evidence:
     states = {j: np.repeat(allowed, n_rows, axis=0) for j, allowed in known.box.states.items()}
     for variable, own in scores.items():
         n = len(own.points)
-        # Where one interval ends another may begin: the larger lower bound counts
+        # Intersection of both intervals
         lower[:n, variable] = np.fmax(lower[:n, variable], own.lower)
         upper[:n, variable] = np.fmin(upper[:n, variable], own.upper)
         if own.states is not None:
@@ -478,7 +478,7 @@ class Polynomials:
         found, degree = [self.values[first]], self.degrees[first]
         for factor in others if with_last else others[:-1]:
             right, added = self.values[factor], self.degrees[factor]
-            # The shorter side is walked through
+            # Loop over the coefficients of the shorter polynomial
             if added.max() > degree.max():
                 found.append(self._convolve(right, found[-1], int(degree.max()), int(added.max())))
             else:
@@ -509,7 +509,7 @@ class Polynomials:
         scales = self.scales[step.children]
         has_mass = self._has_mass(step, weights)
         peaks = finite_peaks(np.maximum.reduceat(np.where(has_mass, scales, -np.inf), step.starts))
-        # Children without mass have scales that mean nothing: they take no part in the peak
+        # The scale of a child without mass is meaningless and is excluded from the peak
         relative = np.where(has_mass, scales - np.repeat(peaks, step.lengths), -np.inf)
         degree = np.maximum.reduceat(self.degrees[step.children], step.starts)
         width = int(degree.max()) + 1
@@ -533,9 +533,9 @@ class Polynomials:
 
 
 def correlate(above: FloatArray, other: FloatArray) -> FloatArray:
-    """What a factor has to give: derivatives (n, width) of a product, with the other factor."""
+    """Derivatives (n, width) with respect to one factor of a product, given the other factor."""
     result = np.zeros_like(above)
-    # Most polynomials are sparse: a variable adds few different scores
+    # Most polynomials are sparse, because a variable has few different scores
     used = np.flatnonzero(other.any(axis=0)).tolist()
     for power in used:
         result[:, : above.shape[1] - power] += other[:, power, None] * above[:, power:]

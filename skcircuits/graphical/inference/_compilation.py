@@ -27,9 +27,9 @@ from skcircuits.graphical.inference._posterior import Solution
 from skcircuits.graphical.inference._tables import Number, align, spread
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-# So many keys are told apart by a dictionary, more by a sort.
+# Up to this many keys, a dictionary is faster than a sort.
 _FEW_KEYS = 256
-# Bits of a weight that equal contexts may differ in because they were normalised apart.
+# Number of bits in which weights of equal contexts may differ after normalisation.
 _ROUNDING_BITS = 6
 
 
@@ -57,7 +57,7 @@ def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Keep the cycle collector from walking through all units again and again: none is a cycle.
+    """Pause the garbage collector of cycles, which would visit all units again and again.
 
     It took four fifths of the time of a circuit of a million edges.
     """
@@ -71,7 +71,7 @@ def _collector_paused() -> Iterator[None]:
 
 
 class _Trace(NamedTuple):
-    """Per bucket the weights (states, *separator) and the contexts (*separator) in reach."""
+    """Weights (states, *separator) and reachable contexts (*separator) of each bucket."""
 
     tree: EliminationTree
     weights: list[FloatArray]
@@ -97,7 +97,7 @@ def _trace(solution: Solution) -> _Trace:
         for bucket, conditional in zip(tree.buckets, solution.conditionals)
     ]
     reached: list[BoolArray] = [np.ones(0, dtype=bool)] * len(tree.buckets)
-    # The root has no separator: its only context is in reach
+    # The root has no separator, and its only context is reachable
     reached[-1] = np.ones((), dtype=bool)
     for step in range(len(tree.buckets) - 1, -1, -1):
         bucket = tree.buckets[step]
@@ -123,7 +123,7 @@ def _check_edges(n_edges: int, max_edges: int, verbose: int) -> None:
 
 
 class _Bucket(NamedTuple):
-    """The different units of a bucket, and which one each context (*separator) has; -1: none."""
+    """Distinct units of a bucket, and the index (*separator) of the unit of each context, or -1."""
 
     units: list[Unit]
     places: IntArray
@@ -158,13 +158,13 @@ def _build(trace: _Trace, verbose: int) -> Unit:
 
 
 def _in_reach(table: NDArray[Number], reached: BoolArray) -> NDArray[Number]:
-    """One row per context in reach: what nobody asks for is never looked at."""
+    """One row per reachable context; other contexts are not processed."""
     flat = table.reshape(len(table), -1)
     return (flat if reached.all() else flat[:, reached.ravel()]).T
 
 
 def _categoricals(variable: int, weights: FloatArray) -> tuple[list[Unit], IntArray]:
-    """One input unit per different distribution, and the one of each context."""
+    """One input unit per distinct distribution, and the index of the unit of each context."""
     first, index = _distinct_rows(_rounded(weights))
     masses = weights[first]
     masses.flags.writeable = False
@@ -179,7 +179,7 @@ def _sums(
     ``weights`` and the places of the children in each context have the shape (n, states).
     """
     products, factors = _products(variable, weights > 0, children, contexts)
-    # Nearly equal weights of the same products: one function but for rounding.
+    # Sums of the same products with nearly equal weights differ only by rounding.
     first, index = _distinct_rows(np.concatenate([factors, _rounded(weights)], axis=1))
     live = factors[first] >= 0
     terms = [products[place] for place in factors[first][live].tolist()]
@@ -188,7 +188,7 @@ def _sums(
     units: list[Unit] = []
     start = 0
     for end in np.cumsum(live.sum(axis=1)).tolist():
-        # A sum of one term is this term: its weight is one.
+        # A sum with a single term is replaced by the term, whose weight is one.
         alone = end == start + 1
         units.append(
             terms[start] if alone else linked_sum(tuple(terms[start:end]), values[start:end])
@@ -240,7 +240,7 @@ def _distinct_rows(table: IntArray) -> tuple[IntArray, IntArray]:
     if len(table) <= _FEW_KEYS:
         raw, width = table.tobytes(), table.itemsize * table.shape[1]
         return _first_and_group([raw[start : start + width] for start in range(0, len(raw), width)])
-    # Sorting one hash per row is ten times faster than sorting rows; a collision shows.
+    # Sorting one hash per row is ten times faster than sorting rows; collisions are detected.
     mixers = _mixers(table.shape[1])
     hashed = (table.view(np.uint64) * mixers).astype(np.uint64)
     hashed ^= hashed >> np.uint64(29)
@@ -259,7 +259,7 @@ def _distinct(keys: NDArray[Any]) -> tuple[IntArray, IntArray]:
 
 
 def _first_and_group(keys: list[Any]) -> tuple[IntArray, IntArray]:
-    """The same without a sort, whose calls take longer than a few keys."""
+    """The same without a sort, which has a larger overhead for few keys."""
     groups: dict[Any, int] = {}
     index = np.array([groups.setdefault(key, len(groups)) for key in keys], dtype=np.int64)
     first = np.empty(len(groups), dtype=np.int64)

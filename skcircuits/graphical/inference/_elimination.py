@@ -18,7 +18,7 @@ Graph = dict[int, set[int]]
 # The property of a clique by which each criterion chooses the next variable.
 _CRITERIA = {"min_fill": "fill", "min_weight": "cells", "weighted_min_fill": "joined"}
 
-# An order whose cliques have at most so many cells is not worth looking for a better one.
+# No better order is searched for if the cliques have at most this many cells in total.
 _CHEAP_CELLS = 2**16
 
 
@@ -53,7 +53,7 @@ def elimination_order(
         runs.append(_greedy_order(graph, cardinalities, name, last))
         if runs[-1][1] <= _CHEAP_CELLS:
             break
-    # The first of equals: runs on any machine choose the same.
+    # Ties go to the first order, so that the choice is the same on every machine.
     return min(runs, key=lambda run: run[1])[0]
 
 
@@ -105,12 +105,12 @@ def _restrict_order(order: Sequence[int], graph: Graph) -> list[int]:
 def _greedy_order(
     graph: Graph, cardinalities: IntArray, name: str, last: Sequence[int]
 ) -> tuple[list[int], int]:
-    """Eliminate the cheapest variable time after time; the order and the cells of its cliques."""
+    """Eliminate the cheapest variable repeatedly; the order and the cells of its cliques."""
     names, criterion = sorted(graph), attrgetter(_CRITERIA[name])
     states = [int(cardinalities[variable]) for variable in names]
     work = _Elimination(graph, names, states, joins=name == "weighted_min_fill")
     cost = [(criterion(work.cliques[v]), work.cliques[v].cells, v) for v in range(len(names))]
-    # Outdated entries stay in the heap until they come up: ties go to the smaller clique,
+    # Outdated entries stay in the heap until they are popped. Ties go to the smaller clique,
     # then to the smaller number, so that the order is reproducible.
     kept = set(last)
     heap = [entry for entry in cost if names[entry[2]] not in kept]
@@ -147,7 +147,7 @@ class _Clique(NamedTuple):
 class _Elimination:
     """A graph whose nodes 0, 1, ... are eliminated one by one.
 
-    Neighbours are kept twice: as sets to walk through, as the bits of integers to count.
+    Neighbours are stored twice: as sets for iteration, and as bits of integers for counting.
     """
 
     def __init__(self, graph: Graph, names: list[int], states: list[int], *, joins: bool) -> None:
@@ -160,12 +160,12 @@ class _Elimination:
         self.cliques = [self._clique(variable) for variable in range(len(names))]
 
     def eliminate(self, variable: int) -> set[int]:
-        """Remove a variable, connect its neighbours; give those whose clique changed."""
+        """Remove a variable and connect its neighbours; variables whose clique changed."""
         near, mask = self.near[variable], self.masks[variable]
         bit = 1 << variable
         self.gone[variable] = True
         if not self.cliques[variable].fill:
-            # No edge is added: the neighbours only lose one neighbour.
+            # No edge is added, and each neighbour loses one neighbour.
             for other in near:
                 self.cliques[other] = self._without(other, variable)
                 self.near[other].discard(variable)
@@ -178,7 +178,7 @@ class _Elimination:
             self.masks[other] = (self.masks[other] | mask) & ~(bit | 1 << other)
         for other in near:
             changed |= self.near[other]
-        # Beyond the neighbours, a new edge counts for those that see both of its ends.
+        # A new edge also changes the cost of the variables that are adjacent to both of its ends.
         changed = {v for v in changed if v in near or (self.masks[v] & mask).bit_count() > 1}
         for other in changed:
             self.cliques[other] = self._clique(other)
@@ -269,16 +269,16 @@ def build_tree(
     cliques: list[set[int]] = [{variable} for variable in order]
     children: list[list[int]] = [[] for _ in order]
     for index, scope in enumerate(scopes):
-        # A factor belongs where its first variable is summed out.
+        # A factor belongs to the bucket of its first variable.
         first = min(position[v] for v in scope)
         factors[first].append(index)
         cliques[first].update(scope)
     buckets = []
     for step, variable in enumerate(order):
-        # Earliest first, everywhere: axes of messages and tables then align by reshaping.
+        # In elimination order, so that the axes of messages and tables align by reshaping.
         separator = sorted(cliques[step] - {variable}, key=position.__getitem__)
         if separator:
-            # The message is next needed where its earliest variable goes.
+            # The message is sent to the bucket of its earliest variable.
             parent = position[separator[0]]
             children[parent].append(step)
             cliques[parent].update(separator)

@@ -32,14 +32,15 @@ from skcircuits.numerics._arrays import float_array, integers, listed
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-# Below, one tree of all variables is quicker solved than smaller ones are found.
+# Up to this size, solving one tree of all variables is faster than searching smaller ones.
 _MAX_SINGLE_CELLS = 2**20
-# Below, both passes take less time than the search for several trees, or a tree of its own.
+# Up to these sizes, both passes take less time than the search for several trees, or for the tree
+# of a single variable.
 _MIN_SPLIT_CELLS = 2**18
 _MIN_OWN_CELLS = 2**14
 # Time of both passes relative to that of the forward pass.
 _TWO_PASSES = 2.5
-# Rows with missing values have few patterns and come again.
+# Patterns of missing values are few and occur repeatedly.
 _MAX_KEPT = 1024
 
 
@@ -84,7 +85,7 @@ class ExactInference:
             Log values, ``-inf`` for impossible rows.
         """
         codes, missing = self._read_rows(X)
-        # One structure per set of missing columns, one table per different evidence.
+        # One structure per set of missing columns, and one table per distinct evidence.
         result = np.empty(len(codes))
         for rows, hidden in missing_patterns(missing):
             result[rows] = self._posteriors.for_evidence(hidden).log_partition(codes[rows])
@@ -326,7 +327,7 @@ default="auto"
         require_count(0, n_samples=n_samples)
         rng = as_generator(random_state)
         table = self._evidence_row(None) if X is None else float_array(X, "X")
-        # Copies of a row share their evidence, so all of them cost one solve.
+        # Copies of a row have the same evidence and are solved once.
         codes, missing = self._read_possible_rows(np.tile(table, (n_samples, 1)))
         for rows, hidden in missing_patterns(missing):
             codes[rows] = self._posteriors.all_hidden(hidden).draw(codes[rows], rng)
@@ -387,7 +388,7 @@ class Posteriors:
     """Structures of exact inference for sets of hidden variables, kept once found.
 
     ``children[i]`` is the variable that factor i is a conditional distribution of; None where
-    the factors are mere potentials, of which none may be left out.
+    the factors are potentials, none of which may be omitted.
     """
 
     def __init__(
@@ -401,7 +402,7 @@ class Posteriors:
         self.families = None
         if children is not None:
             self.families = {child: index for index, child in enumerate(children)}
-        # Caches of the object, not of the class: they end with the model
+        # Caches of the object, not of the class, so that they are freed with it
         self.all_hidden = lru_cache(maxsize=_MAX_KEPT)(self._all_hidden)
         self.for_evidence = lru_cache(maxsize=_MAX_KEPT)(self._for_evidence)
         self.for_marginals = lru_cache(maxsize=_MAX_KEPT)(self._for_marginals)
@@ -412,7 +413,7 @@ class Posteriors:
         return scaled_factors(self.factors)
 
     def relevant(self, variables: Collection[int]) -> frozenset[int]:
-        """Variables that some of them may depend on: they and all above them."""
+        """The given variables and all of their ancestors."""
         if self.families is None:
             return frozenset(range(len(self.cardinalities)))
         # All others are barren: their tables sum to one (Shachter 1986)
@@ -452,7 +453,7 @@ class Posteriors:
         return self.restricted(hidden, self.relevant(observed))
 
     def _for_marginals(self, hidden: frozenset[int]) -> list[tuple[Posterior, frozenset[int]]]:
-        """Structures, and which of their hidden variables each answers for."""
+        """Structures, and the hidden variables whose marginals each of them computes."""
         if self.families is None:
             return [(self.all_hidden(hidden), hidden)]
         # One order tells whether a single tree is out of the question: others save a factor of
@@ -473,12 +474,12 @@ class Posteriors:
         """
         observed = set(range(len(self.cardinalities))) - hidden
         sets = {v: self.relevant([*observed, v]) for v in hidden}
-        # At the root of its tree, which is then summed out up to there alone.
+        # The variable is the root of its tree, so that the forward pass suffices.
         own = lru_cache(maxsize=None)(lambda v: self._quick_order(hidden, sets[v], [v]))
         jobs: list[tuple[Posterior, frozenset[int]]] = []
         open_variables = hidden
         while n_cells > _MIN_SPLIT_CELLS:
-            # A variable that only its own query looks at is barren for all others
+            # A variable that is relevant only to its own marginal is barren for all others
             n_dependent = Counter(chain.from_iterable(sets[v] for v in open_variables))
             last = [v for v in sorted(open_variables) if n_dependent[v] == 1]
             layer = {v: own(v) for v in last if own(v)[1] > _MIN_OWN_CELLS}

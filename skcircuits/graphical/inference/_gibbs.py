@@ -16,7 +16,7 @@ from skcircuits.protocols import FloatArray, IntArray
 
 # Joint states of a model that are enumerated to see whether moves connect them.
 _MAX_JOINT_STATES = 4096
-# A variable that chance alone would keep in place with less than this probability is stuck.
+# A variable is stuck if independent draws would all be equal with less than this probability.
 _CHANCE = 1e-6
 
 # Factors of one variable are merged into one table while it has at most this many cells.
@@ -63,7 +63,7 @@ def log_full_conditional(conditional: FullConditional, codes: IntArray) -> Float
     ``codes`` (d, n) has the rows as its columns: the cells that a variable depends on are
     contiguous.
     """
-    # Usually a single table: the merged one.
+    # Usually there is a single, merged table.
     lookups = zip(conditional.columns, conditional.strides, conditional.log_tables)
     columns, strides, table = next(lookups)
     total = table.take(strides @ codes.take(columns, axis=0), axis=0)
@@ -180,7 +180,7 @@ def has_separate_states(
 def _sweep(
     conditionals: Sequence[FullConditional], states: IntArray, rng: np.random.Generator
 ) -> None:
-    """Renew every variable of every chain once, in place; states (d, n_chains)."""
+    """Update every variable of every chain once, in place; states (d, n_chains)."""
     # All random numbers of a sweep in one call; the update itself is a few lookups.
     uniform = rng.random(states.shape)
     for variable, conditional in enumerate(conditionals):
@@ -191,7 +191,7 @@ def _sweep(
 def _draw(logits: FloatArray, uniform: FloatArray) -> IntArray:
     """Invert the cumulative distribution of each row of logits."""
     peak = logits.max(axis=-1, keepdims=True)
-    # A state whose every neighbour is impossible moves uniformly until it escapes.
+    # If all states are impossible, the variable is drawn uniformly until the chain is possible.
     peak[np.isneginf(peak)] = 0.0
     weights = np.exp(logits - peak)
     weights[~weights.any(axis=-1)] = 1.0

@@ -49,7 +49,7 @@ class ScaledFactor:
 class Component:
     """Hidden variables that are connected, once the observed ones are fixed.
 
-    ``boundary`` are the observed variables that the factors touching them look at.
+    ``boundary`` are the observed variables in the scopes of their factors.
     """
 
     tree: EliminationTree
@@ -98,9 +98,9 @@ class Posterior:
     ) -> None:
         self.cardinalities = cardinalities
         self.hidden = frozenset(int(v) for v in hidden)
-        # These are mere numbers per row; everything else belongs to one component.
+        # These are constants of each row; all other factors belong to one component.
         self.observed_factors = [f.factor for f in factors if self.hidden.isdisjoint(f.scope)]
-        # A hidden variable without any factor is uniform: a scope of its own keeps it.
+        # A hidden variable without factors is uniform; a scope of its own keeps it in the graph.
         scopes = [self.hidden.intersection(f.scope) for f in factors] + [{v} for v in self.hidden]
         self.components = [
             _component(factors, cardinalities, variables, order)
@@ -129,7 +129,7 @@ class Posterior:
         """Run the forward pass of one component; only the columns of its boundary matter."""
         tree = component.tree
         _check_size(tree.n_cells, tree.width)
-        # Nothing but the boundary reaches the component: solve each of its states once.
+        # The component depends on the boundary only: each of its states is solved once.
         distinct, rows = _distinct_evidence(component, codes)
         solved = self._forward(component, distinct, all_conditionals=True)
         conditionals = [table for table in solved.conditionals if table is not None]
@@ -176,7 +176,7 @@ class Posterior:
                 v: np.empty((len(distinct), int(self.cardinalities[v])))
                 for v in wanted.intersection(order)
             }
-            # Buckets before the first wanted variable need no way back
+            # The backward pass ends at the first wanted variable
             first = min(map(order.index, tables))
             for part in _chunks(component.tree, len(distinct)):
                 solved = self._forward(component, distinct[part], first_needed=first)
@@ -201,7 +201,7 @@ class Posterior:
         # Components are independent: the joint distribution is a product that grows its axes
         total = np.ones((len(codes), *(1 for _ in variables)))
         for component in self.components:
-            # The order that the tree has them in, which is the one of its tables.
+            # In the order of the tree, which is the order of the axes of its tables.
             mine = tuple(v for v in component.tree.variables if v in set(variables))
             if mine:
                 distinct, rows = _distinct_evidence(component, codes)
@@ -242,12 +242,12 @@ class Posterior:
     def marginal_factors(self) -> list[Factor]:
         """Give the factors of the observed variables once the hidden ones are summed out.
 
-        These are the ones that saw no hidden variable, and one per component over its boundary.
+        These are the factors without hidden variables, and one per component over its boundary.
         """
         factors = list(self.observed_factors)
         for component in self.components:
             shape = tuple(self.cardinalities[component.boundary].tolist())
-            # Summing out a component joins its whole boundary in one factor.
+            # Summing out a component gives one factor over its whole boundary.
             _check_size(prod(shape), len(shape))
             states = np.zeros((prod(shape), len(self.cardinalities)), dtype=np.int64)
             states[:, component.boundary] = np.indices(shape).reshape(len(shape), prod(shape)).T
@@ -281,10 +281,10 @@ def _component(
     order: str | Sequence[int],
 ) -> Component:
     members = frozenset(variables)
-    # Factors of observed variables alone are numbers, and no part of a component
+    # Factors of observed variables alone are constants and belong to no component
     touching = tuple(factor for factor in factors if members.intersection(factor.scope))
     scopes = [[v for v in factor.scope if v in members] for factor in touching]
-    # Single variables keep those in the order that no factor mentions.
+    # Scopes of single variables keep variables without factors in the order.
     chosen = elimination_order([*scopes, *([v] for v in variables)], cardinalities, order)
     tree = build_tree(scopes, chosen, cardinalities.tolist())
     # The separator of the component: all variables that its tables depend on.
@@ -308,7 +308,7 @@ def _lookup(table: Table, codes: IntArray, hidden: frozenset[int]) -> Table:
     if not observed:
         return table
     free = [index for index, v in enumerate(table.axes, start=1) if v in hidden]
-    # Observed axes first: one fancy index then picks a free table per row.
+    # Observed axes first, so that one fancy index selects a table of the free axes per row.
     values = table.values.transpose([0, *observed, *free])[0]
     rows = values[tuple(codes[:, table.axes[index - 1]] for index in observed)]
     return Table(rows, tuple(table.axes[index - 1] for index in free), table.log_range)

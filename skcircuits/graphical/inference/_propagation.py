@@ -28,9 +28,9 @@ from skcircuits.graphical.inference._tables import (
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
-# Larger tables are never written out where only sums of them are asked for.
+# Larger tables are not formed if only sums of them are needed.
 _MAX_DIRECT_CELLS = 2**14
-# The way back contracts every pair of the tables that arrive at such a bucket.
+# The backward pass contracts every pair of the tables of such a bucket.
 _MAX_CONTRACTED = 8
 
 
@@ -73,7 +73,7 @@ def forward_pass(
             arriving += incoming[child] if child in joined else [messages[child]]
         incoming.append(arriving)
         conditionals.append(None)
-        # Their tables go up unmultiplied: the parent sums both variables out at once
+        # Their tables are passed on unmultiplied: the parent sums out both variables at once
         if step in joined:
             continue
         needed = step >= first_needed
@@ -119,7 +119,7 @@ def backward_pass(solved: Messages, wanted: Set[int]) -> dict[int, FloatArray]:
         if marginals.keys() >= wanted:
             break
         bucket, conditional = tree.buckets[step], solved.conditionals[step]
-        # Tables that were never written out are contracted once more, towards each child
+        # Tables that were not formed are contracted again, once for each child
         if conditional is None:
             marginals[bucket.variable] = _contracted_step(solved, step, contexts)
         else:
@@ -202,7 +202,7 @@ def most_probable(
         ]:
             total = total + align(table.log_values(), table.axes, bucket.axes)
         choices.append(total.argmax(axis=1))
-        # Logarithms all the way: these are maxima, and sums of them need no care.
+        # Maxima of logarithms cannot underflow, so that no scaling is necessary.
         messages.append(Table(total.max(axis=1), bucket.separator, np.inf))
     for bucket, choice in zip(reversed(tree.buckets), reversed(choices)):
         row = rows if len(choice) > 1 else np.zeros_like(rows)
@@ -212,7 +212,7 @@ def most_probable(
 def _written_out(
     tree: EliminationTree, axes: Axes, arriving: Sequence[Table], needed: bool
 ) -> bool:
-    """Small tables and products of many are quicker so; products of a wide range have to be."""
+    """Whether to form a table: it is small, has many factors, or needs logarithms."""
     n_rows = max((len(table.values) for table in arriving), default=1)
     small = n_rows * prod(tree.shape(axes)) <= _MAX_DIRECT_CELLS
     return small or (needed and len(arriving) > _MAX_CONTRACTED) or not _fits(arriving)
@@ -230,7 +230,7 @@ def _solve_bucket(
     shape, summed = tree.shape(axes), tuple(range(1, 1 + len(axes) - len(separator)))
     total = np.ones((1,) * (1 + len(axes)))
     if _fits(arriving):
-        # The smallest first: products stay small until the last.
+        # Smallest tables first, so that intermediate products stay small.
         for table in sorted(arriving, key=lambda table: table.values.size):
             total = total * align(table.values, table.axes, axes)
         total = spread(total, (len(total), *shape))
@@ -242,7 +242,7 @@ def _solve_bucket(
         total = total + align(table.log_values(), table.axes, axes)
     total = spread(total, (len(total), *shape))
     peak = total.max(axis=summed, keepdims=True)
-    # Impossible contexts have no finite peak to take away.
+    # Impossible contexts have no finite peak to subtract.
     weights = np.exp(total - np.where(np.isneginf(peak), 0.0, peak))
     sums = weights.sum(axis=summed)
     with np.errstate(divide="ignore"):
@@ -273,7 +273,7 @@ def _contracted_step(solved: Messages, step: int, contexts: dict[int, FloatArray
         values, axes = tables[index]
         others = [*tables[:index], *tables[index + 1 :]]
         contexts[child] = _normalized(contract([outside, *others], axes) * values)
-    # The separator of every child holds the variable: the smallest is the quickest to sum.
+    # Every separator contains the variable; summing the smallest table is fastest.
     child = min(bucket.children, key=lambda child: contexts[child].size)
     return _sum_to(contexts[child], solved.tree.buckets[child].separator, (bucket.variable,))
 
@@ -286,7 +286,7 @@ def _ratio(context: FloatArray, message: Table) -> FloatArray:
 
 def _normalized(table: FloatArray) -> FloatArray:
     sums = table.sum(axis=tuple(range(1, table.ndim)), keepdims=True)
-    # Rows of impossible evidence are zero, and are refused elsewhere.
+    # Rows with impossible evidence are zero; callers refuse them.
     return table / np.where(sums > 0, sums, 1.0)
 
 

@@ -25,7 +25,7 @@ def read_rows(X: ArrayLike, cardinalities: IntArray) -> tuple[IntArray, BoolArra
     if table.ndim != 2 or table.shape[1] != len(cardinalities):
         raise ValueError(must("X", f"have shape (n, {len(cardinalities)})", shape=table.shape))
     missing = np.isnan(table)
-    # Any valid state will do: columns of missing cells are never looked at.
+    # Any valid state: columns of missing cells are not read.
     filled = np.where(missing, 0.0, table)
     invalid = (filled < 0) | (filled >= cardinalities) | (filled != np.floor(filled))
     if invalid.any():

@@ -62,17 +62,17 @@ def align(values: NDArray[Number], axes: Axes, target: Axes) -> NDArray[Number]:
 
 
 def spread(values: NDArray[Number], shape: Sequence[int]) -> NDArray[Number]:
-    """Broadcast to a shape; most tables have it, and the general way takes longer than they do."""
+    """Broadcast to a shape, which most tables have: `broadcast_to` is slow for small ones."""
     return values if values.shape == shape else np.broadcast_to(values, shape)
 
 
 def scaled_table(values: FloatArray, axes: Axes) -> tuple[Table, FloatArray]:
     """Divide each row of values by its largest; give the table and the logarithms of these."""
-    # One copy of a contraction in another order, here instead of in each use
+    # Contractions may have another memory order: one copy here saves one in each use
     values = np.ascontiguousarray(values)
     peak = values.reshape(len(values), -1).max(axis=1)
     values = values / _per_row(np.where(peak > 0, peak, 1.0), values)
-    # A mask costs more than the tables of most buckets: zeros are rare.
+    # Zeros are rare, and a mask costs more than most tables.
     smallest = values.min()
     if smallest <= 0:
         smallest = values.min(where=values > 0, initial=1.0)
@@ -86,7 +86,7 @@ def scaled_table(values: FloatArray, axes: Axes) -> tuple[Table, FloatArray]:
 
 
 def table_of_logs(logs: FloatArray, axes: Axes) -> tuple[Table, FloatArray]:
-    """Do the same for logarithms, which stay where plain numbers could not hold them."""
+    """The same for logarithms, which are kept if plain numbers would underflow."""
     peak = logs.reshape(len(logs), -1).max(axis=1)
     logs = logs - _per_row(np.where(np.isneginf(peak), 0.0, peak), logs)
     log_range = -float(logs.min(where=np.isfinite(logs), initial=0.0))

@@ -210,7 +210,7 @@ class Emissions:
         table = self.cells.normalized(counts + prior)
         for column, cells in self.numerical.items():
             own = self.cells.slices[column]
-            # Cells of a numerical column share what was seen in cells next to them
+            # Cells of a numerical column learn from the cells next to them
             smoothed = counts[:, own][:, :-1] @ self.smoothers[column] + prior[own][:-1]
             table[:, own][:, :-1] = cells.normalized(smoothed)
         joint = {v: self.joint[v].maximize(sums) for v, sums in totals.joint.items()}
