@@ -1,6 +1,7 @@
-"""Five posteriors in numpyro, ten lines each at most, and their scores written by hand.
+"""Five posteriors in numpyro, and their score functions derived by hand.
 
-Scores are those of unconstrained coordinates, sites in alphabetical order, positive ones as logs.
+Scores are with respect to the unconstrained coordinates: sites in alphabetical order, logarithms
+of positive ones.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Online collapsed importance sampling on factor graphs (Friedman and Van den Broeck 2018).
 
-Factors are taken in one by one. When the circuit that those taken in compile to becomes larger
-than a bound, a variable is drawn from its exact marginal in that partial model and conditioned on.
-What is never drawn is summed out. The importance weight corrects for the factors that came later;
-black-box weights of the same samples do not need it.
+Factors are added one by one. When the circuit of the factors added so far exceeds a bound, a
+variable is drawn from its exact marginal in this partial model, and the circuit is conditioned on
+it. Variables that are not drawn are summed out. The importance weight corrects for the factors
+that are added later; black-box weights of the same samples do not need it.
 """
 
 import numpy as np

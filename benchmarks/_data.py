@@ -1,4 +1,4 @@
-"""Where the benchmark data lie."""
+"""Locations of the benchmark data."""
 
 import os
 from pathlib import Path

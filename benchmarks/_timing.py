@@ -1,4 +1,4 @@
-"""Processor times: other processes disturb them little."""
+"""Processor times, which depend little on other processes."""
 
 import time
 

@@ -3,8 +3,8 @@
 ``python -m benchmarks.bayesian_models [--seeds 3] [--models "eight schools" ...]`` needs the extra
 ``jax``. A short chain is four NUTS chains of 100 draws after 50 steps of warm-up. Errors are root
 mean squares over the coordinates, in standard deviations of the posterior, and of the variance
-about its mean. "score": the largest difference from the score written by hand, relative to the
-largest one: samplers reach with one target what they reach with the other.
+about its mean. "score" is the largest difference from the score derived by hand, relative to the
+largest score.
 """
 
 from __future__ import annotations

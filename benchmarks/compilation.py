@@ -6,8 +6,8 @@
 Two errors are printed for the Bayesian networks, whose files print rows that sum to one up
 to the last digit only ("rows off": the largest miss of a network).
 
-"compiled" is the error of the circuit, whose rows are divided by their sums. It is the one to
-trust: the circuit is a distribution, and agrees with every other query on the network.
+"compiled" is the error of the circuit, whose rows are divided by their sums. The circuit is a
+distribution and agrees with all other queries of the network.
 
 "as recorded" compiles what the recorded marginals were computed from: the printed digits, with
 the variables below the one asked for left out. Rows that miss one then reweight the states

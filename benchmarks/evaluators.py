@@ -2,8 +2,8 @@
 
 (a) One step of expectation maximisation of a latent tree: all rows up and down once, then new
 parameters. (b) Marginals of incomplete rows under many trees of one mixture of all trees; the
-engine is timed on circuits that are compiled already, and with building them, as every draw of
-trees would ask for. Least processor times of one run; results are compared::
+engine is timed on compiled circuits, and including their construction, which would be necessary
+for every draw of trees. Least processor times of one run; results are compared::
 
     OMP_NUM_THREADS=1 python -m benchmarks.evaluators
 """

@@ -1,6 +1,6 @@
 """Regression with missing cells: Figure 2 of "Tractable Computation of Expected Kernels".
 
-The published support vector regressions predict rows of which a share of the cells is
+The published support vector regressions predict rows of which a fraction of the cells is
 removed at random; the root mean squared error of several ways to do so, beside the recorded
 numbers::
 

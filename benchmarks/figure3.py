@@ -4,7 +4,7 @@ Markov chains of an Ising grid, of ASIA, and of models that nothing was tuned on
 6 x 6 grid, a 5 x 5 grid with random couplings, child and alarm softened) are weighted by
 :class:`skcircuits.BBISWeighter` with its defaults and with the published operator (under our
 Hamming scale and a ridge), without and with collapsed variables. All curves of a run use one
-chain and one subset per share.
+chain and one subset per fraction.
 
 Online collapsed importance sampling over compiled circuits draws samples of its own, which have
 their importance weights (CIS) or black-box ones (online CBBIS).

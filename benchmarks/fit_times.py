@@ -5,9 +5,8 @@ spflow)::
 
     SKCIRCUITS_PEERS=/path/to/python python -m benchmarks.fit_times nltcs plants
 
-Wall-clock and processor seconds (the second ones bear other work on the machine); nats per
-test row. Ours choose on the validation split, whose rows are not
-used for anything else.
+Wall-clock and processor seconds (which depend little on other processes), and nats per test row.
+The validation split is used only to choose among our models.
 """
 
 import json

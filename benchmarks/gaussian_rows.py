@@ -1,7 +1,7 @@
-"""Gaussians on rows with holes against scikit-learn on complete rows, side by side.
+"""Gaussians on incomplete rows beside scikit-learn on complete rows.
 
 Log densities: a mixture of five full components on the same rows, complete for
-scikit-learn, 30 % of the cells missing for us. Expected prediction: 1000 rows with holes
+scikit-learn, 30 % of the cells missing for us. Expected prediction: 1000 incomplete rows
 through expected RBF kernels against ``IterativeImputer.transform`` and ``SVR.predict``.
 Times are CPU seconds of one thread, the best of several runs.
 

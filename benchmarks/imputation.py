@@ -2,7 +2,7 @@
 
 Tables: scikit-learn's, the hybrid, incomplete and regression ones, simulated ones. Masks:
 completely at random (MCAR), depending on an observed column (MAR), depending on the hidden cell
-itself (MNAR). Seven tenths of the rows teach, the others are imputed; cells are hidden in both.
+itself (MNAR). 70 % of the rows train, the others are imputed; cells are hidden in both.
 Numbers: root mean squared error in standard deviations of the column; categories: fraction of
 wrong ones. Energy: score of draws of the hidden cells of each row (Gneiting and Raftery, 2007;
 numbers in standard deviations, two categories are one apart); imputers that cannot draw count with
@@ -14,7 +14,7 @@ iterative ones also as codes.
 miceforest 6.0 needs lightgbm below 4.7.
 
 Results are appended to a file, one line per table, mask and imputer; what is there is not run
-again. Cells come in random order, so that a part of them already tells about all.
+again. The order is random, so that a part of the results is representative.
 
 With ``--processes 100 130`` the tables are those drawn by the seeds 100 to 129 from varied
 processes (`_imputation_tables`), with as many rows as drawn, and one mask and rate each; the

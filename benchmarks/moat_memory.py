@@ -1,8 +1,8 @@
 """Peak memory of a whole fit of the mixture of all trees on the widest table.
 
 ad has 1556 binary columns and 2461 training rows; every pass visits all of them with both
-threads, and the 327 validation rows are scored after each. A process only ever reports its
-peak, so nothing else runs in this one. A pass takes some minutes::
+threads, and the 327 validation rows are scored after each. The peak memory of a process includes
+all that it did before, so that nothing else runs in this one. A pass takes some minutes::
 
     OMP_NUM_THREADS=1 python -m benchmarks.moat_memory
     OMP_NUM_THREADS=1 python -m benchmarks.moat_memory --rows 128

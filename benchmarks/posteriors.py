@@ -1,4 +1,4 @@
-"""Posteriors that statisticians meet: particles beside numpyro's and blackjax's SVGD and NUTS.
+"""Typical posteriors: particles beside numpyro's and blackjax's SVGD and NUTS.
 
 All methods move in the unconstrained coordinates of the same log density, written in JAX. Truth is
 a long run of NUTS (of the non-centred form for both parametrisations of the eight schools, exact

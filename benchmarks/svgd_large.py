@@ -3,7 +3,7 @@
 ``python -m benchmarks.svgd_large [--coordinates 1000000] [--particles 100] [--iterations 2]``: a
 chain with precision 2 on and -0.9 beside the diagonal, in single precision. Prints setup, each
 iteration and the measurement at the end, in seconds of process CPU time. ``--workers 2``: the
-same on so many workers of a local Dask cluster, in seconds that pass.
+same on that number of workers of a local Dask cluster, in wall-clock seconds.
 """
 
 from __future__ import annotations

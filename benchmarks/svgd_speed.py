@@ -1,8 +1,8 @@
 """How long an iteration takes: against blackjax, in the dimension, with threads.
 
 An iteration is everything a fit does per step: gradient, kernels, linear term,
-bandwidths, optimiser and the fit loop. One thread is timed by its processor time, two by the
-clock on the wall, which needs two idle cores. Run it with
+bandwidths, optimiser and the fit loop. One thread is timed by processor time, two by
+wall-clock time, which needs two idle cores. Run it with
 ``OMP_NUM_THREADS=1 XLA_FLAGS=--xla_cpu_multi_thread_eigen=false``.
 
     python benchmarks/svgd_speed.py [--largest 100000] [--picture svgd_speed.png]

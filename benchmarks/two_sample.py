@@ -1,8 +1,8 @@
 """How well draws of a density are told from real rows: the classifier two-sample score.
 
-A density learns from half of a table. A gradient boosting classifier then tells the other half
-from as many drawn rows; scores of its classes on rows left out in five folds have an area under
-the curve of 1/2 where the rows cannot be told apart. The score is 2 (1 - area), at most 1
+A density is fitted to half of a table. A gradient boosting classifier then distinguishes the other
+half from as many drawn rows. If they cannot be distinguished, the area under the curve of its
+cross-validated scores is 1/2. The score is 2 (1 - area), at most 1
 (Lopez-Paz and Oquab, "Revisiting Classifier Two-Sample Tests", ICLR 2017). "real" are the rows
 that taught the densities in place of drawn ones: what a perfect density reaches.
 
