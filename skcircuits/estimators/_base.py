@@ -20,6 +20,7 @@ from sklearn.utils._param_validation import HasMethods, Options, RealNotInt, Str
 from sklearn.utils._param_validation import Interval as _Interval
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.metadata_routing import process_routing
+from sklearn.utils.multiclass import _ovr_decision_function as ovr_decision_function
 from sklearn.utils.validation import (
     _check_feature_names_in,
     _check_sample_weight,
@@ -51,6 +52,7 @@ __all__ = [
     "fit_context",
     "inherit_documentation",
     "make_generator",
+    "ovr_decision_function",
     "route_fit_parameters",
 ]
 

@@ -13,13 +13,18 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
-from skcircuits.estimators._base import fit_context, inherit_documentation
+from skcircuits.estimators._base import (
+    fit_context,
+    inherit_documentation,
+    ovr_decision_function,
+)
 from skcircuits.estimators.prediction._expected_prediction import (
     EXPECTED_PREDICTION_CONSTRAINTS,
     ExpectedPredictionMixin,
     column_encoder,
 )
 from skcircuits.exceptions import must
+from skcircuits.predictions._closed_forms import last_step
 
 MAX_LANDMARKS = 300  # of the default classifier
 
@@ -143,19 +148,31 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         if complete.all() and len(self.estimators_) == 1:
             return self.estimator_.predict(self._check_table(X, reset=False))
         method = self._responses[0]
-        answers = self._respond(X, method).mean
-        if isinstance(self.classes_, list):
-            parts = np.split(answers, np.cumsum([len(c) for c in self.classes_])[:-1], axis=1)
-            labels = [c[part.argmax(axis=1)] for c, part in zip(self.classes_, parts)]
-            predicted = np.stack(labels, axis=1)
-        elif method == "decision_function" and answers.shape[1] == 1:
-            predicted = self.classes_[(answers[:, 0] > 0).astype(int)]
-        else:
-            predicted = self.classes_[answers.argmax(axis=1)]
+        predicted = self._classes_of(self._respond(X, method).mean, method)
         if complete.any() and len(self.estimators_) == 1:
             table = self._check_table(X, reset=False)
             predicted[complete] = self.estimator_.predict(_safe_indexing(table, complete))
         return predicted
+
+    def _classes_of(self, answers, method):
+        """Classes with the largest answers (n, k) to a method."""
+        if isinstance(self.classes_, list):
+            parts = np.split(answers, np.cumsum([len(c) for c in self.classes_])[:-1], axis=1)
+            labels = [c[part.argmax(axis=1)] for c, part in zip(self.classes_, parts)]
+            return np.stack(labels, axis=1)
+        decides = method == "decision_function"
+        if self._is_multilabel:
+            return (answers > (0.0 if decides else 0.5)).astype(int)
+        if decides and answers.shape[1] == 1:
+            return self.classes_[(answers[:, 0] > 0).astype(int)]
+        if decides and self._decides_pairs():
+            answers = ovr_decision_function(answers < 0, -answers, len(self.classes_))
+        return self.classes_[answers.argmax(axis=1)]
+
+    def _decides_pairs(self):
+        """Tell whether the decision function has a column for each pair of classes."""
+        shape = getattr(last_step(self.estimator_), "decision_function_shape", None)
+        return shape == "ovo" and len(self.classes_) > 2
 
     @available_if(_model_has("predict_proba"))
     def predict_proba(self, X):
@@ -245,6 +262,11 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         return np.stack(columns, axis=1).astype(np.float64), np.ones(len(columns), dtype=bool)
 
     def _answer_scale(self, models, y):
+        drawn = self.circuit_.sample(1, random_state=0)
+        row = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
+        # Labels that do not exclude each other share one array of classes
+        answer = models[0].predict(self._schema.decode(row))
+        self._is_multilabel = np.ndim(answer) == 2 and not isinstance(models[0].classes_, list)
         return 1.0
 
     def _default_estimator(self, y):

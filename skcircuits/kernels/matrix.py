@@ -122,12 +122,13 @@ def expected_kernel_dot(
     kernel: Kernel,
     n_jobs: int | None = None,
 ) -> FloatArray:
-    """Give ``expected_kernel_matrix(X, Y) @ coefficients`` without storing the matrix."""
+    """Give ``expected_kernel_matrix(X, Y) @ coefficients``, of (m,) or (m, k), without a matrix."""
     rows = _distinct_rows(_table(circuit, X, "X"), circuit)
     other = _distinct_rows(_table(circuit, Y, "Y"), circuit)
     # Equal columns are computed once with the sum of their coefficients
-    factors = np.bincount(other.inverse, weights=coefficients, minlength=len(other.X))
-    result = np.zeros(len(rows.X))
+    factors = np.zeros((len(other.X), *coefficients.shape[1:]))
+    np.add.at(factors, other.inverse, coefficients)
+    result = np.zeros((len(rows.X), *coefficients.shape[1:]))
     structure = structure_of(kernel, circuit.variables)
     tasks = _tasks(circuit, kernel, structure, rows, other, symmetric=False)
     parts = Parallel(n_jobs=n_jobs)(delayed(task.dot)(factors[task.columns]) for task in tasks)
@@ -195,11 +196,11 @@ class _Task(NamedTuple):
         return block.T if self.turned else block
 
     def dot(self, coefficients: FloatArray) -> FloatArray:
-        """Compute the block times a vector."""
+        """Compute the block times a vector or a matrix."""
         if self.turned:
             # Parts of a turned block are columns of the result, not rows
             return self.matrix() @ coefficients
-        result = np.empty(len(self.X))
+        result = np.empty((len(self.X), *coefficients.shape[1:]))
         for rows, values in self._parts():
             result[rows] = values @ coefficients
         return result

@@ -5,6 +5,7 @@ A family of models is one module: it registers builders with `closed_form.regist
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, Protocol
@@ -91,6 +92,13 @@ class Problem:
         """Standard deviation of each column, shape (d,)."""
         return np.sqrt(self.circuit.variance(np.full((1, self.n_columns), np.nan))[0])
 
+    def ask(self, function: Callable[[FloatArray], FloatArray], rows: FloatArray) -> FloatArray:
+        """Evaluate a model at complete rows; NoClosedFormError if it fails there."""
+        try:
+            return function(rows)
+        except Exception as error:
+            raise NoClosedFormError(f"the model fails for a trial row: {error}") from error
+
     def check(self, answers: FloatArray, expected: FloatArray, thing: str) -> None:
         """Raise NoClosedFormError if a form differs from the models on complete rows."""
         spread = np.abs(expected - expected.mean(axis=0)).max(axis=0)
@@ -128,13 +136,18 @@ def _unwrapped(model: Any) -> Any:
     return model
 
 
-def features_of(single: Problem, X: FloatArray, n_steps: int) -> FloatArray:
-    """Apply the first transformers of a model to encoded rows, shape (n, q)."""
+def transformed(single: Problem, X: FloatArray, n_steps: int | None = None) -> Any:
+    """Apply the first transformers of a model to encoded rows; None: all of them."""
     (model,) = single.response.models
     table = single.response.to_table(X)
     for step in steps_of(model)[:n_steps]:
         table = step.transform(table)
-    return dense(table)
+    return table
+
+
+def features_of(single: Problem, X: FloatArray, n_steps: int) -> FloatArray:
+    """Features that the first transformers of a model give to encoded rows, shape (n, q)."""
+    return dense(transformed(single, X, n_steps))
 
 
 def dense(values: Any) -> FloatArray:
@@ -149,36 +162,48 @@ def is_plainly_missing(rows: IncompleteRows) -> BoolArray:
     return np.asarray(same.all(axis=1))
 
 
-@dataclass(frozen=True)
-class AverageForm:
-    """The mean of the closed forms of single models; its variance has none."""
+@dataclass(frozen=True, eq=False)
+class WeightedSum:
+    """The answers of closed forms side by side (n, q), times a matrix (q, k), plus a shift (k,)."""
 
     forms: list[ClosedForm]
+    matrix: FloatArray
+    shift: FloatArray
+
+    @classmethod
+    def average(cls, problem: Problem, build: Callable[[Problem], ClosedForm]) -> ClosedForm:
+        """Build the form of one model, or the mean of those of several."""
+        forms = [build(single) for single in problem.of_single_models()]
+        if len(forms) == 1:
+            return forms[0]
+        n_outputs = problem.response(problem.trial_rows()[:1]).shape[1]
+        matrix = np.tile(np.eye(n_outputs) / len(forms), (len(forms), 1))
+        return cls(forms, matrix, np.zeros(n_outputs))
 
     @property
     def name(self) -> str:
-        """Name of the single forms."""
-        return self.forms[0].name
+        """Names of the forms, each once."""
+        names = list(dict.fromkeys(form.name for form in self.forms))
+        return names[0] if len(names) == 1 else f"weighted sum ({', '.join(names)})"
 
     @property
     def bytes_per_row(self) -> int:
-        """Memory that one row takes."""
-        return self.forms[0].bytes_per_row
-
-    @classmethod
-    def of(cls, problem: Problem, build: Any) -> ClosedForm:
-        """Build the form of one model, or those of several."""
-        forms = [build(single) for single in problem.of_single_models()]
-        return forms[0] if len(forms) == 1 else cls(forms)
+        """Memory that one row takes: forms are evaluated one by one."""
+        return max(form.bytes_per_row for form in self.forms)
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Tell which rows all forms cover."""
-        if with_variance:
+        # Variances of sums need covariances, for which there is no closed form
+        if with_variance and (np.count_nonzero(self.matrix, axis=0) > 1).any():
             return np.zeros(len(rows), dtype=bool)
-        covered = [form.covers(rows, with_variance=False) for form in self.forms]
+        covered = [form.covers(rows, with_variance=with_variance) for form in self.forms]
         return np.asarray(np.all(covered, axis=0))
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Average the means."""
-        parts = [form.expectation(rows, with_variance=False).mean for form in self.forms]
-        return Expectation.exact(np.mean(parts, axis=0))
+        """Combine the moments."""
+        parts = [form.expectation(rows, with_variance=with_variance) for form in self.forms]
+        mean = np.hstack([part.mean for part in parts]) @ self.matrix + self.shift
+        variances = [part.variance for part in parts if part.variance is not None]
+        return Expectation.exact(
+            mean, np.hstack(variances) @ self.matrix**2 if with_variance else None
+        )

@@ -13,11 +13,12 @@ from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor, StackingRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import ComplementNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
-from sklearn.svm import SVR
+from sklearn.svm import SVC, SVR
 from sklearn.utils import all_estimators
 
 from skcircuits import (
@@ -162,6 +163,37 @@ def test_several_targets_are_right_together():
     assert wrapped.score(incomplete, labels) == right.mean()
     weights = np.arange(len(y))
     assert wrapped.score(incomplete, labels, weights) == np.average(right, weights=weights)
+
+
+def test_decision_functions_of_pairs_choose_classes():
+    """Six pairs of four classes: columns are no classes."""
+    X, y, incomplete = table(n=200)
+    y = np.digitize(y, np.quantile(y, [0.25, 0.5, 0.75]))
+    settings = {"density": GaussianMixtureDensity(n_components=1), "random_state": 0}
+    pairs, classes = (
+        ExpectedPredictionClassifier(SVC(decision_function_shape=shape), **settings).fit(X, y)
+        for shape in ("ovo", "ovr")
+    )
+    assert pairs.method_ == "exact: expected kernels"
+    assert "'ovr' is not linear" in classes.method_
+    assert pairs.decision_function(incomplete).shape == (200, 6)
+    # Votes of expected differences and expected votes hardly ever differ
+    assert (pairs.predict(incomplete) == classes.predict(incomplete)).mean() > 0.9
+    assert pairs.score(incomplete, y) > 0.6
+
+
+def test_labels_that_do_not_exclude_each_other():
+    X, y, incomplete = table(n=200)
+    labels = np.column_stack([y > np.median(y), X[:, 1] > X[:, 2], X[:, 3] > 3.0]).astype(int)
+    model = OneVsRestClassifier(LogisticRegression(max_iter=500))
+    wrapped = ExpectedPredictionClassifier(
+        model, density=GaussianMixtureDensity(n_components=1), random_state=0
+    ).fit(X, labels)
+    assert wrapped.method_ == "exact: logistic link of a linear model"
+    probabilities = wrapped.predict_proba(incomplete)
+    predicted = wrapped.predict(incomplete)
+    np.testing.assert_array_equal(predicted, probabilities > 0.5)
+    assert (predicted == labels).mean() > 0.75
 
 
 def test_one_class_alone():

@@ -511,7 +511,7 @@ def test_against_a_million_draws(model, method, joint):
         (make_pipeline(PolynomialFeatures(3), Ridge()), "predict", "sum of functions of single"),
         (SVR(kernel="poly"), "predict", "kernel='poly'"),
         (make_pipeline(PCA(2), SVR()), "predict", "mix columns"),
-        (OneVsRestClassifier(LogisticRegression()), "predict_proba", "OneVsRestClassifier has no"),
+        (OneVsRestClassifier(LogisticRegression()), "predict_proba", "are normalised"),
         (SGDClassifier(loss="log_loss"), "predict_proba", "softmax of the decision functions"),
         (GradientBoostingClassifier(n_estimators=2), "predict_proba", "link"),
         (CalibratedClassifierCV(LinearSVC()), "predict_proba", "several classes"),

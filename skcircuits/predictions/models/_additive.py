@@ -10,7 +10,7 @@ import numpy as np
 
 from skcircuits.circuits import Circuit
 from skcircuits.numerics._patterns import group_patterns
-from skcircuits.predictions._closed_forms import NoClosedFormError, Problem
+from skcircuits.predictions._closed_forms import Problem
 from skcircuits.predictions._components import ConditionedRows, GaussianComponents
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -62,7 +62,8 @@ class AdditiveFunction:
             # and variance are simply added
             means[:, missing] += own[:, None]
             variances[:, missing] += spread.sum(axis=1)[:, None]
-        mean = (weights * means).sum(axis=0)
+        # Beside the first component: weights that sum to one but for rounding add no variance
+        mean = means[0] + (weights * (means - means[0])).sum(axis=0)
         variance = (weights * (variances + np.square(means - mean))).sum(axis=0)
         return mean, variance
 
@@ -96,10 +97,7 @@ def probe(function: Callable[[FloatArray], FloatArray], problem: Problem) -> Add
     for row, (j, state) in zip(rows[1 + 2 * len(numbers) :], states):
         row[j] = state
     trials = problem.trial_rows()
-    try:
-        answers = function(np.vstack([rows, trials]))
-    except Exception as error:
-        raise NoClosedFormError(f"the model fails for a trial row: {error}") from error
+    answers = problem.ask(function, np.vstack([rows, trials]))
     base, expected = answers[0], answers[len(rows) :]
     slopes = np.zeros((problem.n_columns, answers.shape[1]))
     slopes[numbers] = (answers[up] - answers[down]) / steps[:, None]

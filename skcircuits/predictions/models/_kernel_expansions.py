@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, reduce, singledispatch
+from itertools import combinations
 from operator import mul
 from typing import Any, NamedTuple
 
@@ -22,10 +22,10 @@ from skcircuits.kernels.families.base import Kernel
 from skcircuits.kernels.families.product import StateKernel
 from skcircuits.kernels.matrix import expected_kernel_dot
 from skcircuits.predictions._closed_forms import (
-    AverageForm,
     ClosedForm,
     NoClosedFormError,
     Problem,
+    WeightedSum,
     closed_form,
     dense,
     features_of,
@@ -37,7 +37,7 @@ from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import Expectation, IncompleteRows
 from skcircuits.predictions.models._additive import AdditiveFunction, probe
 from skcircuits.predictions.models._expansion_variance import expansion_variance
-from skcircuits.protocols import BoolArray, FloatArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Cosine of the angle below which columns count as orthogonal in the space of the features
 ORTHOGONAL = 1e-12
@@ -84,11 +84,16 @@ class KernelExpansion:
 
     def mean(self, X: FloatArray) -> FloatArray:
         """Expected value of rows, missing cells integrated out, shape (n, k)."""
-        return self._of_outputs(expected_kernel_dot, X) + self.intercept
+        settings: Any = {"circuit": self.circuit, "kernel": self.kernel, "n_jobs": self.n_jobs}
+        return expected_kernel_dot(X, self.points, self.coefficients, **settings) + self.intercept
 
     def variance(self, X: FloatArray) -> FloatArray:
         """Variance given the observed cells, shape (n, k); the work grows with m²."""
-        return self._of_outputs(expansion_variance, X)
+        settings: Any = {"circuit": self.circuit, "kernel": self.kernel, "n_jobs": self.n_jobs}
+        columns = [
+            expansion_variance(X, self.points, own, **settings) for own in self.coefficients.T
+        ]
+        return np.column_stack(columns)
 
     @cached_property
     def _is_of_mixture(self) -> bool:
@@ -98,12 +103,6 @@ class KernelExpansion:
         except NoClosedFormError:
             return False
         return True
-
-    def _of_outputs(self, function: Callable[..., FloatArray], X: FloatArray) -> FloatArray:
-        """Stack the results of a function of rows, points and coefficients for each output."""
-        settings = {"circuit": self.circuit, "kernel": self.kernel, "n_jobs": self.n_jobs}
-        columns = [function(X, self.points, own, **settings) for own in self.coefficients.T]
-        return np.column_stack(columns)
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
         """Compute the moments."""
@@ -131,14 +130,28 @@ def _expansion_of(model: Any) -> _FeatureExpansion:
 @_expansion_of.register(NuSVC)
 def _of_support_vectors(model: Any) -> _FeatureExpansion:
     _require_rbf(model.kernel)
-    coefficients = dense(model.dual_coef_)
-    if len(coefficients) != 1:
+    n_classes = len(getattr(model, "classes_", (0, 1)))  # a regression is one difference
+    if n_classes > 2 and model.decision_function_shape != "ovo":
         raise NoClosedFormError(
-            "decision functions of more than two classes are not kernel expansions"
+            "only decision_function_shape='ovo' has a closed form for more than two classes: "
+            "'ovr' is not linear in the decision functions of pairs"
         )
-    # The solver turns classes around, so that the second is the positive one
     points = dense(model.support_vectors_)
-    return _FeatureExpansion(points, coefficients.T, model.intercept_, model._gamma)
+    coefficients = _coefficients_of_pairs(dense(model.dual_coef_), model.n_support_, n_classes)
+    return _FeatureExpansion(points, coefficients, model.intercept_, model._gamma)
+
+
+def _coefficients_of_pairs(dual: FloatArray, n_support: IntArray, n_classes: int) -> FloatArray:
+    """Coefficients (m, n_pairs) of support vectors, sorted by class, for all pairs of classes.
+
+    `dual` (n_classes - 1, m) holds for each vector its coefficients beside the other classes.
+    """
+    owner = np.repeat(np.arange(n_classes), n_support) if n_classes > 2 else 0
+    columns = [
+        np.where(owner == i, dual[j - 1], np.where(owner == j, dual[i], 0.0))
+        for i, j in combinations(range(n_classes), 2)
+    ]
+    return np.column_stack(columns)
 
 
 @_expansion_of.register
@@ -178,7 +191,7 @@ def _constant_times_rbf(kernel: Any) -> tuple[float, float]:
 
 def nystroem_form(problem: Problem) -> ClosedForm:
     """Build the form of linear models on the landmarks of a Nystroem map."""
-    return AverageForm.of(problem, _build_nystroem)
+    return WeightedSum.average(problem, _build_nystroem)
 
 
 def _build_nystroem(single: Problem) -> ClosedForm:
@@ -215,7 +228,7 @@ def _build(model: Any, problem: Problem) -> ClosedForm:
         expansion = _expansion_of(last_step(whole))
         return _in_encoded_columns(expansion, single, n_steps=len(steps_of(whole)))
 
-    return AverageForm.of(problem, build)
+    return WeightedSum.average(problem, build)
 
 
 for _type in (SVR, NuSVR, SVC, NuSVC, KernelRidge, GaussianProcessRegressor):

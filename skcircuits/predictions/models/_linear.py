@@ -18,10 +18,10 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from skcircuits.circuits import Circuit
 from skcircuits.predictions._closed_forms import (
-    AverageForm,
     ClosedForm,
     NoClosedFormError,
     Problem,
+    WeightedSum,
     closed_form,
     is_plainly_missing,
 )
@@ -128,10 +128,20 @@ class LogLinearForm:
         return Expectation.exact(mean, square - mean**2)
 
 
+def linear_form(problem: Problem) -> LinearForm:
+    """Build the form of models that are additive over the columns."""
+    additive = probe(problem.response, problem)
+    try:
+        components = GaussianComponents.of(problem.circuit)
+    except NoClosedFormError:
+        components = None
+    return LinearForm(additive, problem.circuit, components)
+
+
 def build_linear(model: Any, problem: Problem) -> ClosedForm:
     """Build the form of linear models, on the columns, on landmarks or on squares."""
     try:
-        additive = probe(problem.response, problem)
+        return linear_form(problem)
     except NoClosedFormError as reason:
         # Not additive over the columns: two other forms are tried before giving up
         for form in (nystroem_form, quadratic_form):
@@ -140,11 +150,6 @@ def build_linear(model: Any, problem: Problem) -> ClosedForm:
             except NoClosedFormError:
                 continue
         raise reason
-    try:
-        components = GaussianComponents.of(problem.circuit)
-    except NoClosedFormError:
-        components = None
-    return LinearForm(additive, problem.circuit, components)
 
 
 def build_log_linear(model: Any, problem: Problem) -> ClosedForm:
@@ -160,14 +165,14 @@ def build_log_linear(model: Any, problem: Problem) -> ClosedForm:
 
         return LogLinearForm(probe(score, single), GaussianComponents.of(single.circuit))
 
-    return AverageForm.of(problem, build)
+    return WeightedSum.average(problem, build)
 
 
 def _build_classifier(model: Any, problem: Problem) -> ClosedForm:
     # Classes and decision functions are those of scores, which are linear
     if problem.response.method != "predict_proba":
         return build_linear(model, problem)
-    return AverageForm.of(problem, _build_logistic)
+    return WeightedSum.average(problem, _build_logistic)
 
 
 def _build_logistic(single: Problem) -> ClosedForm:
@@ -271,12 +276,9 @@ def quadratic_form(problem: Problem) -> QuadraticForm:
     numbers = components.columns
     rng = np.random.default_rng(0)
     step[:, numbers] = problem.scale[numbers] * rng.normal(size=(len(start), len(numbers)))
-    try:
-        # Third differences of four equidistant points vanish for degree two and for nothing higher
-        stacked = np.vstack([start + i * step for i in range(4)])
-        first, second, third, fourth = np.split(problem.response(stacked), 4)
-    except Exception as error:
-        raise NoClosedFormError(f"the model fails for a trial row: {error}") from error
+    # Third differences of four equidistant points vanish for degree two and for nothing higher
+    stacked = np.vstack([start + i * step for i in range(4)])
+    first, second, third, fourth = np.split(problem.ask(problem.response, stacked), 4)
     difference = fourth - 3.0 * third + 3.0 * second - first
     size = np.abs([first, second, third, fourth]).max(axis=0).max(axis=0)
     if not (np.abs(difference) <= CUBIC * size).all():

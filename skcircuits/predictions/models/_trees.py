@@ -39,10 +39,10 @@ from sklearn.tree import (
 from skcircuits.circuits import Circuit
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
 from skcircuits.predictions._closed_forms import (
-    AverageForm,
     ClosedForm,
     NoClosedFormError,
     Problem,
+    WeightedSum,
     closed_form,
     features_of,
     is_plainly_missing,
@@ -56,8 +56,6 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 MAX_ROWS = 256  # per task: their pairs stay in some tens of megabytes
 MODELS = (
-    BaggingClassifier,
-    BaggingRegressor,
     DecisionTreeClassifier,
     DecisionTreeRegressor,
     ExtraTreeClassifier,
@@ -363,12 +361,13 @@ def _tree_features(problem: Problem, X: FloatArray) -> FloatArray:
     return features_of(single, X, len(steps_of(model)))
 
 
-def _build(model: Any, problem: Problem) -> ClosedForm:
+def build_trees(model: Any, problem: Problem) -> ClosedForm:
+    """Build the form of a sum of trees."""
     method = problem.response.method
     models = problem.response.models
     if len(models) > 1 and steps_of(models[0]):
         # Encoders of their own: their trees cannot be joined
-        return AverageForm.of(problem, lambda one: _build(one.response.models[0], one))
+        return WeightedSum.average(problem, lambda one: build_trees(one.response.models[0], one))
     parts = [trees_of(last_step(one), method) for one in models]
     trees = Trees.joined(parts, 1.0 / len(parts))
     features = probe(lambda X: _tree_features(problem, X), problem)
@@ -393,7 +392,7 @@ def _build(model: Any, problem: Problem) -> ClosedForm:
 
 
 for _type in MODELS:
-    closed_form.register(_type, _build)
+    closed_form.register(_type, build_trees)
 
 
 def _left_table(components: Components, splits: Splits, problem: Problem) -> FloatArray:
@@ -502,6 +501,11 @@ class Trees:
 def trees_of(model: Any, method: str) -> Trees:
     """Read the trees of a fitted model; their sum is its answer but for a constant."""
     raise NoClosedFormError(f"{type(model).__name__} is not a sum of trees")
+
+
+def is_sum_of_trees(model: Any) -> bool:
+    """Tell whether the trees of a fitted model can be read."""
+    return trees_of.dispatch(type(model)) is not trees_of.dispatch(object)
 
 
 @trees_of.register(DecisionTreeRegressor)

@@ -1,0 +1,213 @@
+"""Models that combine the answers of others linearly: votes, bags, stacks, models per target.
+
+Their expectations combine those of their members, each in its own closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial, singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import (
+    BaggingClassifier,
+    BaggingRegressor,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+
+from skcircuits.predictions._closed_forms import (
+    ClosedForm,
+    NoClosedFormError,
+    Problem,
+    WeightedSum,
+    closed_form,
+    last_step,
+    transformed,
+)
+from skcircuits.predictions._rows import Response, as_matrix
+from skcircuits.predictions.models._linear import build_log_linear, linear_form
+from skcircuits.predictions.models._trees import build_trees, is_sum_of_trees
+from skcircuits.protocols import FloatArray, IntArray
+
+MODELS = (
+    MultiOutputClassifier,
+    MultiOutputRegressor,
+    OneVsRestClassifier,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
+
+
+class Member(NamedTuple):
+    """A fitted model inside of another one, the method asked of it, and the columns it sees."""
+
+    model: Any
+    method: str
+    columns: IntArray | None = None  # all
+
+
+class Combination(NamedTuple):
+    """Members, and what makes of their answers side by side (n, q) those of the model."""
+
+    members: Sequence[Member]
+    combine: Callable[[FloatArray], Any]
+
+
+def build_sum(model: Any, problem: Problem) -> ClosedForm:
+    """Build the form of a model that combines others linearly."""
+    try:
+        return linear_form(problem)  # which has variances too
+    except NoClosedFormError:
+        return WeightedSum.average(problem, _sum_of_members)
+
+
+for _type in MODELS:
+    closed_form.register(_type, build_sum)
+
+
+@closed_form.register(BaggingClassifier)
+@closed_form.register(BaggingRegressor)
+def _of_bagging(model: Any, problem: Problem) -> ClosedForm:
+    # The nodes of all trees together are faster than a sum of forms
+    build = build_trees if is_sum_of_trees(model.estimators_[0]) else build_sum
+    return build(model, problem)
+
+
+@closed_form.register
+def _of_transformed_target(model: TransformedTargetRegressor, problem: Problem) -> ClosedForm:
+    try:
+        return build_sum(model, problem)
+    except NoClosedFormError as reason:
+        try:
+            return build_log_linear(model, problem)
+        except NoClosedFormError:
+            raise reason from None
+
+
+def _sum_of_members(single: Problem) -> ClosedForm:
+    (whole,) = single.response.models
+    members, combine = combination_of(last_step(whole), single.response.method)
+    trials = single.trial_rows()
+    problems = [_problem_of(member, single) for member in members]
+    expected = single.ask(single.response, trials)
+    answers = np.hstack([single.ask(problem.response, trials) for problem in problems])
+    matrix, shift = _affine(combine, answers)
+    single.check(answers @ matrix + shift, expected, "a weighted sum of its members")
+    return WeightedSum([_form_of(problem) for problem in problems], matrix, shift)
+
+
+def _problem_of(member: Member, single: Problem) -> Problem:
+    """Give the problem of a member, whose table the first steps of the whole have made."""
+    if not hasattr(member.model, member.method):
+        raise NoClosedFormError(f"its {type(member.model).__name__} has no {member.method}")
+
+    def to_table(X: FloatArray) -> Any:
+        table = transformed(single, X)
+        if member.columns is None:
+            return table
+        return (table.tocsc() if sparse.issparse(table) else np.asarray(table))[:, member.columns]
+
+    return replace(single, response=Response([member.model], member.method, to_table))
+
+
+def _form_of(problem: Problem) -> ClosedForm:
+    model = last_step(problem.response.models[0])
+    try:
+        return closed_form(model, problem)
+    except NoClosedFormError as reason:
+        raise NoClosedFormError(f"of its {type(model).__name__}: {reason}") from None
+
+
+def _affine(
+    function: Callable[[FloatArray], Any], answers: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Matrix (q, k) and shift (k,) of an affine function, by differences around answers (n, q)."""
+    centre, spread = answers.mean(axis=0), answers.std(axis=0)
+    steps = np.diag(np.where(spread > 0, spread, 1.0))
+    with np.errstate(all="ignore"):  # other functions are found out by their values
+        values = as_matrix(function(np.vstack([centre + steps, centre - steps])))
+    up, down = np.split(values, 2)
+    matrix = (up - down) / (2.0 * np.diag(steps)[:, None])
+    return matrix, (up + down).mean(axis=0) / 2.0 - centre @ matrix
+
+
+@singledispatch
+def combination_of(model: Any, method: str) -> Combination:
+    """Give the members of a fitted model and how it combines their answers to a method."""
+    raise NoClosedFormError(f"{type(model).__name__} is not a combination of models")
+
+
+@combination_of.register(VotingClassifier)
+@combination_of.register(VotingRegressor)
+def _of_votes(model: Any, method: str) -> Combination:
+    if method == "votes":
+        raise NoClosedFormError("a majority of votes is not linear; voting='soft' is")
+    members = [Member(one, method) for one in model.estimators_]
+    return Combination(members, partial(_average, len(members), model._weights_not_none))
+
+
+def _average(n_members: int, weights: Any, answers: FloatArray) -> FloatArray:
+    """Weighted mean of the answers of members that stand side by side."""
+    parts = answers.reshape(len(answers), n_members, -1)
+    return np.asarray(np.average(parts, axis=1, weights=weights))
+
+
+@combination_of.register(BaggingClassifier)
+@combination_of.register(BaggingRegressor)
+def _of_bag(model: Any, method: str) -> Combination:
+    members = [
+        Member(one, method, np.asarray(columns, dtype=np.intp))
+        for one, columns in zip(model.estimators_, model.estimators_features_)
+    ]
+    if method != "predict_proba":
+        return Combination(members, partial(_average, len(members), None))
+    # Members know the classes that their bootstrap samples have
+    states = np.eye(model.n_classes_)
+    places = np.vstack([states[np.asarray(one.classes_, dtype=int)] for one in model.estimators_])
+    return Combination(members, lambda answers: answers @ places / len(members))
+
+
+@combination_of.register(StackingClassifier)
+@combination_of.register(StackingRegressor)
+def _of_stack(model: Any, method: str) -> Combination:
+    if model.passthrough:
+        raise NoClosedFormError("passthrough=True is not supported")
+    members = [Member(one, m) for one, m in zip(model.estimators_, model.stack_method_)]
+    final = getattr(model.final_estimator_, method)
+    if not hasattr(model, "classes_") or len(model.classes_) > 2:
+        return Combination(members, final)
+    # Of two classes the final estimator sees the probability of the second
+    kept = [[False, True] if m == "predict_proba" else [True] for m in model.stack_method_]
+    return Combination(members, lambda answers: final(answers[:, np.concatenate(kept)]))
+
+
+@combination_of.register(MultiOutputClassifier)
+@combination_of.register(MultiOutputRegressor)
+def _of_targets(model: Any, method: str) -> Combination:
+    return Combination([Member(one, method) for one in model.estimators_], np.asarray)
+
+
+@combination_of.register
+def _of_one_versus_rest(model: OneVsRestClassifier, method: str) -> Combination:
+    members = [Member(one, method) for one in model.estimators_]
+    if method == "decision_function" or len(members) == 1:
+        return Combination(members, np.asarray)
+    if not model.multilabel_:
+        raise NoClosedFormError("probabilities of one versus the rest are normalised")
+    return Combination(members, lambda answers: answers[:, 1::2])
+
+
+@combination_of.register
+def _of_target(model: TransformedTargetRegressor, method: str) -> Combination:
+    return Combination([Member(model.regressor_, method)], model.transformer_.inverse_transform)

@@ -1,0 +1,242 @@
+"""Models that combine others linearly: enumeration, quadrature, draws, and reasons against."""
+
+import numpy as np
+import pytest
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.ensemble import (
+    BaggingClassifier,
+    BaggingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC, SVR, LinearSVC, NuSVC
+from sklearn.tree import DecisionTreeClassifier
+
+from skcircuits.predictions import find_closed_form
+from skcircuits.predictions._closed_forms import Problem
+from skcircuits.predictions._rows import Response
+from tests.predictions.test_closed_forms import (
+    INCOMPLETE_NUMBERS,
+    INCOMPLETE_STATES,
+    NAN,
+    assert_exact,
+    discrete_circuit,
+    gaussian_circuit,
+    problem_of,
+    rows_of,
+    train,
+)
+
+FOREST = RandomForestRegressor(4, random_state=0)
+# Samples of few rows lack a category
+ENCODER = ColumnTransformer(
+    [("encode", OneHotEncoder(sparse_output=False, handle_unknown="ignore"), [2])],
+    remainder="passthrough",
+)
+SUPPORT = make_pipeline(ENCODER, SVR())
+PROBABLE = RandomForestClassifier(4, max_depth=4, random_state=0)
+LOGISTIC = make_pipeline(ENCODER, LogisticRegression())
+# Model, method, number of classes, number of targets
+SUMS = {
+    "votes": (
+        VotingRegressor([("a", Ridge()), ("b", FOREST)], weights=[1.0, 3.0]),
+        "predict",
+        0,
+        1,
+    ),
+    "soft votes": (
+        VotingClassifier([("a", LOGISTIC), ("b", PROBABLE)], voting="soft", weights=[2.0, 1.0]),
+        "predict_proba",
+        2,
+        1,
+    ),
+    "targets": (MultiOutputRegressor(FOREST), "predict", 0, 3),
+    "targets of classes": (MultiOutputClassifier(PROBABLE), "predict_proba", 3, 2),
+    "bag": (BaggingRegressor(SUPPORT, 3, max_samples=0.2, random_state=0), "predict", 0, 1),
+    "bag of columns": (
+        BaggingRegressor(SVR(), 3, max_samples=0.2, max_features=2, random_state=0),
+        "predict",
+        0,
+        1,
+    ),
+    "bag of classifiers": (
+        BaggingClassifier(LOGISTIC, 3, max_samples=12, random_state=0),
+        "predict_proba",
+        2,
+        1,
+    ),
+    "bag of decisions": (
+        BaggingClassifier(SVC(), 2, max_samples=0.3, random_state=0),
+        "decision_function",
+        2,
+        1,
+    ),
+    "stack": (
+        StackingRegressor(
+            [("a", Ridge()), ("b", FOREST)], make_pipeline(StandardScaler(), Ridge()), cv=2
+        ),
+        "predict",
+        0,
+        1,
+    ),
+    "stack of classifiers": (
+        StackingClassifier([("a", LOGISTIC), ("b", LinearSVC())], LogisticRegression(), cv=2),
+        "decision_function",
+        2,
+        1,
+    ),
+    "one versus rest": (OneVsRestClassifier(SVC()), "decision_function", 3, 1),
+    "one versus rest, two classes": (OneVsRestClassifier(LOGISTIC), "predict_proba", 2, 1),
+    "pairs": (SVC(decision_function_shape="ovo"), "decision_function", 4, 1),
+    "pairs of NuSVC": (NuSVC(nu=0.2, decision_function_shape="ovo"), "decision_function", 3, 1),
+    "nested": (
+        make_pipeline(
+            StandardScaler(),
+            TransformedTargetRegressor(
+                VotingRegressor([("a", BaggingRegressor(SVR(), 2, random_state=0)), ("b", FOREST)]),
+                transformer=StandardScaler(),
+            ),
+        ),
+        "predict",
+        0,
+        1,
+    ),
+}
+
+
+def fitted(name, circuit, n_rows=300):
+    model, method, n_classes, outputs = SUMS[name]
+    model = train(model, circuit, n_rows=n_rows, n_classes=n_classes, outputs=outputs)
+    return problem_of(model, circuit, method)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_of_models_on_categories(name):
+    circuit = discrete_circuit()
+    problem = fitted(name, circuit)
+    form, reason = find_closed_form(problem)
+    assert form is not None, reason
+    assert_exact(form, problem, INCOMPLETE_STATES, with_variance=False)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_of_models_against_draws(name):
+    circuit = gaussian_circuit()
+    problem = fitted(name, circuit, n_rows=60)
+    form, reason = find_closed_form(problem)
+    assert form is not None, reason
+    rows = rows_of([[0.3, NAN, 1.0], [NAN, -0.5, 2.0]])
+    assert form.covers(rows, with_variance=False).all()
+    n_draws = 10**5
+    drawn = circuit.sample(n_draws, X=rows.cells, random_state=0)
+    answers = problem.response(drawn.reshape(-1, 3)).reshape(n_draws, 2, -1)
+    found = form.expectation(rows, with_variance=False).mean
+    error = answers.std(axis=0) / np.sqrt(n_draws) + 1e-12
+    assert (np.abs(answers.mean(axis=0) - found) < 5.0 * error).all()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        VotingRegressor([("a", Ridge()), ("b", LinearRegression())]),
+        BaggingRegressor(Ridge(), 3, max_features=2, random_state=0),
+        StackingRegressor([("a", Ridge()), ("b", LinearRegression())], Ridge(), cv=2),
+    ],
+    ids=["votes", "bag", "stack"],
+)
+def test_sums_of_linear_models_are_linear(model):
+    circuit = gaussian_circuit()
+    problem = problem_of(train(model, circuit), circuit)
+    form, _ = find_closed_form(problem)
+    assert form.name == "linear model"
+    assert_exact(form, problem, INCOMPLETE_NUMBERS)
+
+
+@pytest.mark.parametrize("name", ["targets", "scaled targets"])
+def test_variances_of_outputs_that_have_a_member_each(name):
+    circuit = gaussian_circuit()
+    model = MultiOutputRegressor(SUPPORT)
+    if name == "scaled targets":
+        model = TransformedTargetRegressor(model, transformer=StandardScaler())
+    problem = problem_of(train(model, circuit, n_rows=40, outputs=2), circuit)
+    form, _ = find_closed_form(problem)
+    assert form.name == "expected kernels"
+    assert_exact(form, problem, INCOMPLETE_NUMBERS, tol=1e-4)
+
+
+def test_variances_of_sums_have_no_closed_form():
+    problem = fitted("votes", discrete_circuit())
+    form, _ = find_closed_form(problem)
+    assert not form.covers(rows_of(INCOMPLETE_STATES), with_variance=True).any()
+
+
+def test_several_fitted_copies_are_averaged():
+    circuit = discrete_circuit()
+    copies = [
+        train(VotingRegressor([("a", Ridge()), ("b", FOREST)]), circuit, n_rows=n)
+        for n in (50, 200)
+    ]
+    problem = Problem(Response(copies, "predict", np.asarray), circuit, 4)
+    form, _ = find_closed_form(problem)
+    assert form.name == "weighted sum (linear model, probabilities of leaves)"
+    assert_exact(form, problem, INCOMPLETE_STATES, with_variance=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "reason"),
+    [
+        (
+            VotingRegressor([("a", Ridge()), ("b", KNeighborsRegressor())]),
+            "predict",
+            "of its KNeighborsRegressor: KNeighborsRegressor has no closed form",
+        ),
+        (VotingClassifier([("a", LOGISTIC)]), "votes", "a majority of votes is not linear"),
+        (BaggingRegressor(KNeighborsRegressor(), 2), "predict", "of its KNeighborsRegressor"),
+        (BaggingClassifier(LinearSVC(), 2), "predict_proba", "LinearSVC has no predict_proba"),
+        (StackingRegressor([("a", FOREST)], passthrough=True), "predict", "passthrough=True"),
+        (
+            StackingRegressor([("a", FOREST)], PoissonRegressor(), cv=2),
+            "predict",
+            "not a weighted sum of its members",
+        ),
+        (
+            StackingClassifier([("a", PROBABLE)], LogisticRegression(), cv=2),
+            "predict_proba",
+            "not a weighted sum of its members",
+        ),
+        (OneVsRestClassifier(DecisionTreeClassifier()), "predict_proba", "are normalised"),
+        (MultiOutputRegressor(KNeighborsRegressor()), "predict", "of its KNeighborsRegressor"),
+        (
+            TransformedTargetRegressor(SVR(), func=np.log, inverse_func=np.exp),
+            "predict",
+            "not a weighted sum of its members",
+        ),
+        (SVC(), "decision_function", "only decision_function_shape='ovo'"),
+        (
+            VotingClassifier([("a", KNeighborsClassifier()), ("b", LOGISTIC)], voting="soft"),
+            "predict_proba",
+            "of its KNeighborsClassifier",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if hasattr(value, "fit") else None,
+)
+def test_reasons_for_no_closed_form_of_sums(model, method, reason):
+    circuit = gaussian_circuit()
+    n_classes = 0 if method == "predict" else 3
+    outputs = 2 if isinstance(model, MultiOutputRegressor) else 1
+    problem = problem_of(
+        train(model, circuit, n_classes=n_classes, outputs=outputs), circuit, method
+    )
+    form, found = find_closed_form(problem)
+    assert form is None
+    assert reason in found
