@@ -33,7 +33,6 @@ from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.inspection import permutation_importance
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import log_loss, root_mean_squared_error
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR
@@ -47,6 +46,7 @@ from skcircuits import (
 OURS = "expected prediction"
 KEYS = ("table", "seed", "rate", "mechanism", "where", "model", "method")
 MEASURED_SPLITS = 10
+NOISE = 1.64  # standard errors of one side of a normal interval of 95 %
 MODELS = ("logistic", "ridge", "SVC", "SVR", "forest", "HGB")
 
 
@@ -133,14 +133,20 @@ class Masked(BaseEstimator):
 
 
 def scores(fitted, X, y, is_classes):
-    """Loss first: log loss or RMSE; then Brier score and calibration error of classes."""
+    """Loss first, log loss or RMSE, with those of the rows: logarithms or squares of errors.
+
+    Then Brier score and calibration error of classes.
+    """
     if not is_classes:
-        return {"loss": root_mean_squared_error(y, fitted.predict(X))}
+        squares = np.square(y - fitted.predict(X))
+        return {"loss": np.sqrt(squares.mean()), "rows": squares}
     probabilities = np.clip(fitted.predict_proba(X), 1e-6, 1.0)
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     truth = (y[:, None] == fitted.classes_).astype(float)
+    losses = -np.log((probabilities * truth).sum(axis=1))
     return {
-        "loss": log_loss(y, probabilities, labels=fitted.classes_),
+        "loss": losses.mean(),
+        "rows": losses,
         "Brier": np.mean(((probabilities - truth) ** 2).sum(axis=1)),
         "calibration": _calibration_error(
             probabilities.max(axis=1), truth[np.arange(len(y)), probabilities.argmax(axis=1)]
@@ -153,6 +159,16 @@ def _calibration_error(confidence, correct):
     order = np.array_split(np.argsort(confidence), 10)
     gaps = [abs(confidence[own].mean() - correct[own].mean()) * len(own) for own in order]
     return sum(gaps) / len(confidence)
+
+
+def _error_of_difference(found, ours, is_classes):
+    """Standard error of the difference of two losses on the same test rows."""
+    if ours is None:  # it was computed by an earlier run
+        return np.nan
+    difference = found["rows"] - ours["rows"]
+    error = difference.std(ddof=1) / np.sqrt(len(difference))
+    # a - b = (a² - b²) / (a + b)
+    return float(error if is_classes else error / (found["loss"] + ours["loss"]))
 
 
 def accuracy(options):
@@ -185,7 +201,7 @@ def _compare(setting, options, records):
     is_classes = is_classification(setting["table"])
     X, y, X_test, y_test = _split(setting)
     for model_name, model in models(is_classes).items():
-        line = []
+        line, ours = [], None
         for method, estimator in methods(model, is_classes, setting, options.indicators).items():
             record = {**setting, "model": model_name, "method": method, "classes": is_classes}
             if model_name not in options.models or record in records:
@@ -194,7 +210,10 @@ def _compare(setting, options, records):
             estimator.fit(X, y)
             found = scores(estimator, X_test, y_test, is_classes)
             seconds = round(time.process_time() - start, 3)
-            records.add({**record, **{k: float(v) for k, v in found.items()}, "s": seconds})
+            ours = found if method == OURS else ours
+            numbers = {k: float(v) for k, v in found.items() if k != "rows"}
+            numbers["error"] = _error_of_difference(found, ours, is_classes)
+            records.add({**record, **numbers, "s": seconds})
             line.append(f"{method} {found['loss']:.3f} ({seconds:.1f} s)")
         if line:
             print(*setting.values(), model_name, *line, sep="  ", flush=True)
@@ -208,14 +227,16 @@ def summarize(table):
     finished = loss[OURS].notna() & rest["iterative"].notna()
     loss, rest = loss[finished], rest[finished]
     ratio = loss[OURS] / rest.min(axis=1)
+    behind = _is_behind(table, keys, loss[OURS], rest)
     print(f"\n{len(ratio)} cells: best or within 1 % of the best in {(ratio <= 1.01).mean():.0%}")
-    for label, own in ratio.groupby(["classes", "rate", "where"]):
+    for label, own in ratio.groupby(["classes", "mechanism", "rate", "where"]):
         mean = np.exp(np.log(own).mean())
         kind = "log loss" if label[0] else "RMSE"
         print(
-            f"  {kind}, {label[1]:.0%} missing in {label[2]}: {mean:.3f} x the best other", end=""
+            f"  {kind}, {label[2]:.0%} missing {label[1]} in {label[3]}, {len(own)} cells: "
+            f"{mean:.3f} x the best other, {(own <= 1.01).mean():.0%} best or within 1 %, "
+            f"{behind[own.index].sum()} behind by more than 1 % and {NOISE} standard errors"
         )
-        print(f", {(own <= 1.01).mean():.0%} best or within 1 %")
     for method in loss.drop(columns=OURS):
         relative = np.log(loss[OURS] / loss[method]).groupby(level="classes").mean()
         print(
@@ -229,6 +250,15 @@ def summarize(table):
         means = table[table["classes"]].groupby("method")[["Brier", "calibration"]].mean()
         print(means.round(4).to_string())
     print(table.groupby("method")["s"].mean().round(2).to_string())
+
+
+def _is_behind(table, keys, own, rest):
+    """Tell where ours is behind the best other by more than 1 % and the noise of the test rows."""
+    variances = (table["error"] ** 2).groupby([table[key] for key in [*keys, "method"]])
+    error = np.sqrt(variances.sum(min_count=1)) / variances.size()  # of means over the splits
+    best = rest.min(axis=1)
+    error = error.unstack().reindex(rest.index)[rest.columns].where(rest.eq(best, axis=0))
+    return own - 1.01 * best > NOISE * error.max(axis=1)
 
 
 def cost(options):
