@@ -1,6 +1,7 @@
 """Results that survive an interruption: one JSON object per line."""
 
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -52,11 +53,10 @@ def record(table, name, compute):
     if {"name": name} not in records:
         start = time.process_time()
         numbers = compute()
-        command = ["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]
+        module = f"benchmarks.{Path(sys.argv[0]).stem}"
+        command = shlex.join(["python", "-m", module, *sys.argv[1:]])
         seconds = round(time.process_time() - start, 1)
-        records.add(
-            {"name": name, "command": " ".join(command), "seconds": seconds, "numbers": numbers}
-        )
+        records.add({"name": name, "command": command, "seconds": seconds, "numbers": numbers})
     return next(line["numbers"] for line in records.lines if line["name"] == name)
 
 

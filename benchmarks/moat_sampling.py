@@ -1,13 +1,15 @@
-"""Samplers of conditional marginals against enumeration on nltcs.
+"""Samplers of conditional marginals against enumeration.
 
 Reproduces Figures 4 and 5 of Selvam, Zhang and Van den Broeck, "Mixtures of All Trees" (2023):
 the Kullback-Leibler divergence of the estimated single-variable marginals, summed over the
 missing variables, against the number of samples, for evidence of several sizes, averaged over
-evidence and seeds; and a histogram of the importance weights for four observed cells. Blocked
-Gibbs is not in the paper. The marginals of the model itself come from enumeration::
+evidence and seeds; and a histogram of the importance weights. Blocked Gibbs is not in the paper.
+The marginals of the model itself come from enumeration::
 
     python -m benchmarks.moat_sampling --evidence 2 4 6 8 10 12
+    python -m benchmarks.moat_sampling --data jester --evidence 88 94
 
+The paper shows nltcs; other data sets need enough observed cells that enumeration is possible.
 Results are kept in ``benchmarks/papers/moat_sampling.jsonl`` and not computed again. The last
 column divides by the divergence of single-site Gibbs at the same number of samples, averages over
 the numbers of samples, and gives the mean over the seeds with its standard error.
@@ -24,7 +26,7 @@ from itertools import islice
 
 import numpy as np
 from _results import record
-from twenty import load
+from twenty import PUBLISHED, load
 
 from skcircuits import MoATDensity
 from skcircuits.trees import (
@@ -40,7 +42,7 @@ METHODS = ("gibbs", "blocked_gibbs", "importance", "collapsed")
 GIBBS = {"gibbs": single_site_gibbs, "blocked_gibbs": blocked_gibbs}
 _SMALLEST_ESTIMATE = 1e-6
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-N_OBSERVED, N_TREES = 4, 500  # cells of a row and draws of the histogram of weights
+N_TREES = 500  # draws of the histogram of weights
 EDGES = (0, 0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2, 4, np.inf)
 
 
@@ -90,16 +92,16 @@ def hide(codes, n_observed, rng):
 
 
 @cache
-def fitted():
-    """The model of nltcs and its test rows, fitted when something is not kept yet."""
-    train, valid, test = load("nltcs")
+def fitted(data):
+    """The model of a data set and its test rows, fitted when something is not kept yet."""
+    train, valid, test = load(data)
     mixture = MoATDensity(random_state=0).fit(train, X_val=valid).mixture_
     return mixture, test.astype(np.int64)
 
 
-def divergences(size, n_rows, n_seeds):
+def divergences(data, size, n_rows, n_seeds):
     """Per method mean divergences by number of samples, and how they compare to Gibbs'."""
-    seeds = [curves(*fitted(), size, n_rows, np.random.default_rng(s)) for s in range(n_seeds)]
+    seeds = [curves(*fitted(data), size, n_rows, np.random.default_rng(s)) for s in range(n_seeds)]
     values = np.array(seeds)
     ratios = (values / values[:, :1]).mean(axis=2)
     errors = ratios.std(axis=0, ddof=1) / np.sqrt(n_seeds)
@@ -111,46 +113,49 @@ def divergences(size, n_rows, n_seeds):
     }
 
 
-def weights(n_rows):
+def weights(data, n_observed, n_rows):
     """Shares of the estimates of P(evidence) by single trees, over its exact value."""
-    mixture, test = fitted()
+    mixture, test = fitted(data)
     rng = np.random.default_rng(0)
-    codes = hide(test[rng.choice(len(test), n_rows, replace=False)], N_OBSERVED, rng)
+    codes = hide(test[rng.choice(len(test), n_rows, replace=False)], n_observed, rng)
     evidence = mixture.layout.evidence(codes)
     exact = enumerate_evidence(mixture, evidence)
     found = [np.exp(estimate_evidence(mixture, evidence, 1, s) - exact) for s in range(N_TREES)]
     return (np.histogram(np.ravel(found), EDGES)[0] / np.size(found)).tolist()
 
 
-def figure_4(sizes, n_rows, n_seeds):
+def figure_4(data, sizes, n_rows, n_seeds):
     print("Mean divergence (nats) by number of samples")
     counts = "".join(f"{count:9d}" for count in SAMPLES)
     print(f"evidence method        {counts}     / gibbs")
     for size in sizes:
-        entry = f"evidence {size}, {n_seeds} seeds of {n_rows} rows"
-        found = record("moat_sampling", entry, partial(divergences, size, n_rows, n_seeds))
+        entry = f"{data} evidence {size}, {n_seeds} seeds of {n_rows} rows"
+        found = record("moat_sampling", entry, partial(divergences, data, size, n_rows, n_seeds))
         for method, own in found.items():
             columns = "".join(f"{value:9.5f}" for value in own["divergences"])
             comparison = f"{own['ratio']:5.2f} ± {own['error']:4.2f}"
             print(f"{size:8d} {method:13s} {columns}  {comparison}", flush=True)
 
 
-def figure_5(n_rows):
+def figure_5(data, n_observed, n_rows):
     """Histogram of importance weights."""
-    shares = record("moat_sampling", f"weights of {n_rows} rows", partial(weights, n_rows))
-    print(f"Importance weights for {N_OBSERVED} observed cells: share of the draws per interval")
+    entry = f"{data} weights {n_observed}, {n_rows} rows"
+    shares = record("moat_sampling", entry, partial(weights, data, n_observed, n_rows))
+    print(f"Importance weights for {n_observed} observed cells: share of the draws per interval")
     for low, high, share in zip(EDGES[:-1], EDGES[1:], shares, strict=True):
         print(f"    {low:4.2f} to {high:4.2f}: {share:6.3f} " + "#" * round(60 * share))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", choices=sorted(PUBLISHED), default="nltcs")
     parser.add_argument("--evidence", nargs="+", type=int, default=[2, 4, 6, 8, 10, 12])
+    parser.add_argument("--weights", type=int, default=4, help="observed cells of the histogram")
     parser.add_argument("--rows", type=int, default=40, help="rows of evidence per seed")
     parser.add_argument("--seeds", type=int, default=5)
     arguments = parser.parse_args()
-    figure_4(arguments.evidence, arguments.rows, arguments.seeds)
-    figure_5(arguments.rows)
+    figure_4(arguments.data, arguments.evidence, arguments.rows, arguments.seeds)
+    figure_5(arguments.data, arguments.weights, arguments.rows)
 
 
 if __name__ == "__main__":

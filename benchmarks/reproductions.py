@@ -15,10 +15,10 @@ from convergence import REPEATS
 from convergence import SIZES as SAMPLE_SIZES
 from figure2 import DATA, RATES, recorded
 from figure3 import NAMES, ONLINE
-from moat_sampling import EDGES, N_OBSERVED, N_TREES
+from moat_sampling import EDGES, N_TREES
 from moat_sampling import SAMPLES as SAMPLE_COUNTS
 from svgd_sensors import LARGE_COLUMNS, N_SMALL, SIZES
-from twenty import PUBLISHED, TOLERANCE_CIRCUIT, best_table, kept, verdict
+from twenty import N_RANDOM, PUBLISHED, TOLERANCE_CIRCUIT, best_table, kept, verdict
 from wmispn_tables import PUBLISHED as WMISPN_SCORES
 from wmispn_tables import PUBLISHED_QUERIES as WMISPN_QUERIES
 
@@ -36,8 +36,8 @@ MISSING = """## Not reproduced
 
 - Data sets, entries and trials that are missing from a table were omitted to save CPU time, and not
   because of their results. The commands of the neighbouring entries also run them; stored results
-  are not computed again. One trial of an entry of `elevators` takes two and a half minutes (Figure
-  2).
+  are not computed again. One trial of an entry of `elevators` takes one to two and a half minutes
+  (Figure 2).
 - Mixtures of all trees, Table 1: on msweb and ad only runs of few iterations were made to save CPU
   time. One iteration over ad takes about 45 seconds.
 - The entries of c20ng and bbc were computed when gradients neglected changes of edge weights below
@@ -47,7 +47,7 @@ MISSING = """## Not reproduced
   the numbers of rows and columns.
 - Expected kernels, Figure 3: the paper shows curves without numbers, so its methods are run here.
 - Mixtures of all trees, Figures 3 to 5: the paper shows curves without numbers, and the text of
-  Figure 3 does not name the data sets. There is one run per start here, and five in the paper.
+  Figure 3 does not name the data sets.
 - WMI-SPN: the splits of the paper were not published. In its code, the log values of the two bins
   of a leaf add up to -1, so their probabilities add up to between 2 exp(-1/2) = 1.21 and 1 +
   exp(-1) = 1.37. Its scores are therefore not log likelihoods. Figures 4 and 6 show curves without
@@ -250,9 +250,10 @@ def moat_curves():
         [
             "## Mixtures of all trees (AISTATS 2023), Figure 3\n\nThe table shows mean log "
             "likelihoods of the validation rows after a number of iterations over the training "
-            "rows, with one run per start: edge weights that are initialised by the cubes of the "
-            "mutual information (`ours`) or by the mutual information itself (`paper`), and random "
-            "parameters. The learning rate decreases over all iterations of the command.",
+            "rows: with edge weights that are initialised by the cubes of the mutual information "
+            "(`ours`) or by the mutual information itself (`paper`), which are deterministic, and "
+            f"with random parameters (`random`), the mean of {N_RANDOM} runs as in the paper. The "
+            "learning rate decreases over all iterations of the command.",
             markdown(["data", "start", *(f"iteration {n}" for n in passes)], rows),
             commands(list(lines.values())),
         ]
@@ -262,32 +263,34 @@ def moat_curves():
 def moat_sampling():
     """Figures 4 and 5 of mixtures of all trees: marginals by samples, and importance weights."""
     lines = lines_of("moat_sampling")
-    rows, weights, settings = [], {}, set()
+    rows, weights, settings = [], [], set()
     for name, line in lines.items():
-        if name.startswith("weights"):
-            weights = line["numbers"]
+        entry, setting = name.split(", ")
+        data, study, n_observed = entry.split()
+        if study == "weights":
+            weights.append([data, n_observed, *(f"{part:.1%}" for part in line["numbers"])])
             continue
-        evidence, setting = name.removeprefix("evidence ").split(", ")
         settings.add(setting)
         for method, own in line["numbers"].items():
             cells = [f"{value:.4f}" for value in own["divergences"]]
             ratio = f"{own['ratio']:.2f} ± {own['error']:.2f}"
-            rows.append([evidence, method.replace("_", " "), *cells, ratio])
+            rows.append([data, n_observed, method.replace("_", " "), *cells, ratio])
     intervals = [f"{low:g} to {high:g}" for low, high in pairwise(EDGES)]
     return "\n\n".join(
         [
             "## Mixtures of all trees (AISTATS 2023), Figures 4 and 5\n\n"
-            "Figure 4 (nltcs): the table shows the Kullback-Leibler divergence between the exact "
+            "Figure 4: the table shows the Kullback-Leibler divergence between the exact "
             "marginals of the hidden columns and those of samples, summed over the columns, by the "
             f"numbers of observed cells and of samples, as the mean of "
             f"{' and '.join(sorted(settings))}. The last column is the mean ratio to Gibbs "
             "sampling of one cell at a time, with its standard error. Blocked Gibbs sampling "
-            "(first a tree, then all cells) is not in the paper.",
-            markdown(["observed", "method", *map(str, SAMPLE_COUNTS), "/ gibbs"], rows),
+            "(first a tree, then all cells) is not in the paper, which shows nltcs (16 columns); "
+            "of jester (100 columns), only as many cells are hidden as enumeration allows.",
+            markdown(["data", "observed", "method", *map(str, SAMPLE_COUNTS), "/ gibbs"], rows),
             f"Figure 5: the table shows the distribution of the importance weights of {N_TREES} "
-            f"single trees for each row with {N_OBSERVED} observed cells, divided by their exact "
-            "mean, as the fraction of the draws in each interval.",
-            markdown(intervals, [[f"{fraction:.1%}" for fraction in weights]]),
+            "single trees for each row, divided by their exact mean, as the fraction of the draws "
+            "in each interval, by the number of observed cells (in the paper 4).",
+            markdown(["data", "observed", *intervals], weights),
             commands(list(lines.values())),
         ]
     )
@@ -303,7 +306,8 @@ def the_twenty():
             "## The Twenty (slides on expected kernels, UAI 2021)\n\n"
             "The table compares the mean test log likelihood of the model with the best validation "
             "score with that of the best circuit of the slides. Every model is one public "
-            "estimator with the parameters shown. The scores are at or above the published ones, "
+            "estimator with the parameters shown, or a mixture of several with weights that maximise the "
+            "likelihood of the validation rows. The scores are at or above the published ones, "
             f"within {TOLERANCE_CIRCUIT}, on {n_reached} of {len(rows)} data sets. "
             "`python -m benchmarks.twenty --table` prints the table.",
             markdown(header, rows),
@@ -377,11 +381,11 @@ def wmispn():
         study, data = name.split()
         found[study][data] = line["numbers"]
     parts = [
-        "## WMI-SPN (2018), Tables 2 to 4 and Figure 5\n\nAll results are for one random split "
-        "into 75, 10 and 15 per cent. Table 2: the mean log probability of the bins (two of equal "
-        "width, three for iris) and categories that contain a test row, beside the score to which "
-        "the paper gives this name; then that of the intervals in which the numbers were recorded, "
-        "which depends on the shape of the densities.",
+        "## WMI-SPN (2018), Tables 2 to 4 and Figures 4 to 6\n\nAll results are for one random "
+        "split into 75, 10 and 15 per cent. Table 2: the mean log probability of the bins (two of "
+        "equal width, three for iris) and categories that contain a test row, beside the score to "
+        "which the paper gives this name; then that of the intervals in which the numbers were "
+        "recorded, which depends on the shape of the densities.",
         _wmispn_scores(found["likelihoods"]),
         "Table 3: the percentage of the leaves by the order of their polynomial. Figure 5: the "
         "mean log probability of recorded intervals by the number of intervals of the leaves.",
@@ -389,6 +393,16 @@ def wmispn():
         "Table 4: microseconds per query by the number of columns that it bounds, for one call "
         "with 20,000 queries. The times in the paper exclude the integration.",
         _wmispn_queries(found["queries"]),
+        "Figure 4 shows the polynomials of one column of diabetes (glucose) for two and five "
+        "intervals of equal width. In the paper their orders are 4 and 2. The table shows the "
+        "largest distance between the distribution function and that of the rows, and the mean log "
+        "probability of recorded intervals.",
+        _wmispn_curve(found["curve"]["diabetes"]),
+        "Figure 6 shows how the probabilities of two bins of equal width are spread over the "
+        "columns. The table shows the quartiles of the probability of the lower bin over the "
+        "numerical columns, for the model and for the training rows, and the mean distance of the "
+        "model to the fractions of the rows.",
+        _wmispn_spread(found["spread"]),
         commands(list(lines.values())),
     ]
     return "\n\n".join(parts)
@@ -429,6 +443,34 @@ def _wmispn_queries(found):
     ]
     published = ["cloud, paper", *(f"{nanoseconds / 1000:.2f}" for nanoseconds in WMISPN_QUERIES)]
     return markdown(["data", *(f"{n} columns" for n in range(1, 6))], [*rows, published])
+
+
+def _wmispn_curve(found):
+    """Figure 4."""
+    rows = [
+        [
+            {"bic": f"chosen ({own['intervals']})"}.get(n_bins, n_bins),
+            own["order"],
+            *(f"{own[f'{part} distance']:.3f}" for part in ("train", "test")),
+            *(f"{own[f'{part} score']:.3f}" for part in ("train", "test")),
+        ]
+        for n_bins, own in found.items()
+    ]
+    header = ["intervals", "order", "distance, training rows", "test rows"]
+    return markdown([*header, "score, training rows", "test rows"], rows)
+
+
+def _wmispn_spread(found):
+    """Figure 6."""
+    rows = []
+    for data, own in found.items():
+        model, train, test = (np.array(own[key]) for key in ("model", "train", "test"))
+        quartiles = (np.quantile(part, [0.25, 0.5, 0.75]) for part in (model, train))
+        cells = [" / ".join(f"{value:.2f}" for value in part) for part in quartiles]
+        cells += [f"{np.abs(model - part).mean():.3f}" for part in (train, test)]
+        rows.append([data, len(model), *cells])
+    header = ["data", "columns", "model", "training rows", "distance, training rows", "test rows"]
+    return markdown(header, rows)
 
 
 def main():

@@ -51,7 +51,7 @@ class WMISPNDensity(CircuitDensity):
         Whether the pieces have equal weight, equal width, or are split at means.
     max_degree : int, default=6
         Maximum degree of the polynomials; 0 gives histograms.
-    alpha : "auto" or float, default=0.01
+    alpha : "auto" or float, default=0.05
         Level of the independence tests: the probability of finding any dependence among independent
         columns of a group. Each pair is tested at alpha divided by the number of pairs. In tables
         of a few hundred rows, tests with a small value overlook dependence. ``"auto"`` chooses the
@@ -180,7 +180,7 @@ class WMISPNDensity(CircuitDensity):
         n_bins="bic",
         binning="quantile",
         max_degree=6,
-        alpha=0.01,
+        alpha=0.05,
         min_samples_split="auto",
         smoothing=1.0,
         leaf="polynomial",

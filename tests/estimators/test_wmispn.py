@@ -320,9 +320,10 @@ def test_the_level_of_the_tests_is_chosen_on_held_out_rows():
     iris = load_iris()
     X = np.column_stack([iris.data, iris.target])
     train, test = X[::2], X[1::2]
-    fixed = WMISPNDensity(categorical_features=[4]).fit(train)
+    fixed = WMISPNDensity(alpha=0.01, categorical_features=[4]).fit(train)
     chosen = WMISPNDensity(alpha="auto", categorical_features=[4], random_state=0).fit(train)
     assert fixed.alpha_ == 0.01
+    assert WMISPNDensity(leaf="histogram").fit(train).alpha_ == 0.05
     assert chosen.alpha_ in (0.01, 0.1, 0.5)
     same = WMISPNDensity(alpha=chosen.alpha_, categorical_features=[4]).fit(train)
     np.testing.assert_array_equal(chosen.score_samples(test), same.score_samples(test))

@@ -50,7 +50,7 @@ class SplitSettings:
     only where the information criterion gains.
     """
 
-    alpha: float = 0.01
+    alpha: float = 0.05
     min_weight: float = 10.0
     independence: Literal["g_test", "rdc"] = "g_test"
     joint: bool = False
