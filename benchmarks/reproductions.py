@@ -306,9 +306,9 @@ def the_twenty():
             "## The Twenty (slides on expected kernels, UAI 2021)\n\n"
             "The table compares the mean test log likelihood of the model with the best validation "
             "score with that of the best circuit of the slides. Every model is one public "
-            "estimator with the parameters shown, or a mixture of several with the "
-            "weights that maximise the likelihood of the validation rows. The scores are at or above "
-            f"the published ones, within {TOLERANCE_CIRCUIT}, on {n_reached} of {len(rows)} data sets. "
+            "estimator with the parameters shown, or a mixture of several with the weights that "
+            "maximise the likelihood of the validation rows. The scores are at or above the "
+            f"published ones, within {TOLERANCE_CIRCUIT}, on {n_reached} of {len(rows)} data sets. "
             "`python -m benchmarks.twenty --table` prints the table.",
             markdown(header, rows),
             *([f"Not run for this page: {', '.join(left)}."] if left else []),
