@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss, legint, legval, legvander
+from scipy.special import softmax
 
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
@@ -115,8 +116,7 @@ class LinearCircuit:
     def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
         """Draw counts (1,) rows."""
         log_masses = np.array([np.logaddexp.reduce(own) for own in self._log_masses])
-        fractions = np.exp(log_masses - log_masses.max())
-        numbers = rng.multinomial(int(counts[0]), fractions / fractions.sum())
+        numbers = rng.multinomial(int(counts[0]), softmax(log_masses))
         drawn = [part.sample(int(n), rng) for part, n in zip(self._parts, numbers) if n]
         return np.concatenate(drawn) if drawn else np.empty((0, self._plan.n_columns))
 
@@ -128,8 +128,8 @@ class LinearCircuit:
     def _weights(self) -> FloatArray:
         """Weight of every row of every part."""
         # Masses below exp(-1e16) have logarithms that lose those of their sum
-        weights: FloatArray = np.exp(self._all_log_masses - self._all_log_masses.max())
-        return weights / weights.sum()
+        weights: FloatArray = softmax(self._all_log_masses)
+        return weights
 
     def _average(self, values: FloatArray) -> FloatArray:
         """Average over the rows; those without weight may be infinite."""
@@ -153,9 +153,7 @@ class _Exact:
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draw n rows."""
-        log_mass = self.log_mass()
-        fractions = np.exp(log_mass - log_mass.max())
-        return self.circuit.sample(rng.multinomial(n, fractions / fractions.sum()), rng)
+        return self.circuit.sample(rng.multinomial(n, softmax(self.log_mass())), rng)
 
 
 def _alternative(

@@ -1,6 +1,7 @@
 """Queries of a fitted mixture of all trees that other densities do not have; queries of boxes."""
 
 import numpy as np
+from scipy.special import softmax
 
 from skcircuits.estimators._base import check_is_fitted, make_generator
 from skcircuits.exceptions import CircuitPropertyError, must, require_count
@@ -262,7 +263,5 @@ class RestrictedTrees:
             log_mass = np.full(len(each), -np.inf)
             possible = np.flatnonzero(each[:, start:end].any(axis=1))
             log_mass[possible] = self._log_mass_of(each[possible])
-            log_mass = log_mass.reshape(len(whole), n_states)
-            masses = np.exp(log_mass - log_mass.max(axis=1, keepdims=True))
-            found.append(masses / masses.sum(axis=1, keepdims=True))
+            found.append(softmax(log_mass.reshape(len(whole), n_states), axis=1))
         return found

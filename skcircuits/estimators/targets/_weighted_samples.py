@@ -7,6 +7,7 @@ from importlib import import_module
 from numbers import Real
 
 import numpy as np
+from scipy.special import softmax
 
 from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.numerics._arrays import float_array
@@ -51,9 +52,8 @@ def complete_rows(target, samples, weights, *, max_rows=None):
         completed = _enumerate_states(row, target.cardinalities)
         log_prob = target.log_prob_unnormalized(completed)
         # p(hidden | observed): the states of the row are common to all completions.
-        probability = np.exp(log_prob - log_prob.max())
         rows.append(completed)
-        probabilities.append(weight * probability / probability.sum())
+        probabilities.append(weight * softmax(log_prob))
     return np.concatenate(rows), np.concatenate(probabilities)
 
 

@@ -53,13 +53,6 @@ class FullGaussians:
     jitter: FloatArray
 
     @classmethod
-    def standard(cls, jitter: FloatArray, mean_count: float) -> FullGaussians:
-        """One standard normal component."""
-        size = len(jitter)
-        stack = GaussianStack(np.zeros((1, size)), np.eye(size)[None], np.zeros(1, np.intp))
-        return cls(stack, "tied", np.eye(size), 1.0, 0.0, jitter)
-
-    @classmethod
     def guess(cls, covariance: FloatArray, jitter: FloatArray) -> FullGaussians:
         """One component with a first guess of the covariance, which is made positive definite."""
         variances, axes = np.linalg.eigh(covariance)

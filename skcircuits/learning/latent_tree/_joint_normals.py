@@ -58,8 +58,8 @@ class JointNormals:
         is_grid = np.array([column.is_grid for column in described])
         steps = np.where(is_grid, widths * scale, 1.0)
         # A number represents an interval as wide as the resolution, uniform inside
-        gaussians = FullGaussians.standard(widths**2 / 12.0, _MEAN_ROWS)
-        gaussians = gaussians.repeat(n_states, "shrunk", _MEAN_ROWS)
+        single = FullGaussians.guess(np.eye(len(columns)), widths**2 / 12.0)
+        gaussians = single.repeat(n_states, "shrunk", _MEAN_ROWS)
         return cls(columns, location, scale, steps, is_grid, gaussians)
 
     def standardize(self, X: FloatArray) -> FloatArray:

@@ -223,7 +223,7 @@ def test_units_do_not_matter():
 def test_parameters_are_counted():
     table = MixtureTable.prepare(*mixed_table())
     categories = Categories.marginal(table, 1.0).repeat(2)
-    single = FullGaussians.standard(np.zeros(4), 1.0)
+    single = FullGaussians.guess(np.eye(4), np.zeros(4))
     assert single.repeat(2, "full", 1.0).n_parameters() == 2 * (4 + 10)
     assert single.repeat(2, "tied", 1.0).n_parameters() == 2 * 4 + 10
     factors = FactorGaussians.single(np.eye(4), 2, np.zeros(4))

@@ -118,7 +118,7 @@ def test_cells_stay_within_the_work(monkeypatch):
 def test_one_covariance_is_shrunk_as_much_as_chance_makes_correlations(correlation, n_rows):
     rng = np.random.default_rng(0)
     covariance = np.full((4, 4), correlation) + (1.0 - correlation) * np.eye(4)
-    single = FullGaussians.standard(np.zeros(4), 1.0)
+    single = FullGaussians.guess(np.eye(4), np.zeros(4))
     strengths = []
     for _ in range(50):
         X = rng.multivariate_normal(np.zeros(4), covariance, n_rows)

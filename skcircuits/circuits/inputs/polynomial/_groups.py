@@ -30,13 +30,13 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 class CumulativeTable:
     """Cumulative masses of some functions as polynomials on common intervals.
 
-    ``pieces``: the functions; ``functions`` (k,): which of them; ``locate``: their locator.
+    ``pieces``: of all functions; ``locate``: the locator of those that the table is of.
 
     On interval i, with v running from 0 to 1 over it, function f has collected Σ_m coefficients[m,
     i, f] v^m + amplitudes[i, f] exp(slopes[i, f] (x - edges[i, f])).
     """
 
-    def __init__(self, pieces: PolynomialPieces, functions: IntArray, locate: PieceLocator) -> None:
+    def __init__(self, pieces: PolynomialPieces, locate: PieceLocator) -> None:
         self._merged = locate.merged
         # The outermost intervals are tails of all functions: there v does not matter
         self._starts = np.concatenate([self._merged[:1], self._merged])
@@ -149,7 +149,7 @@ class PolynomialGroup:
         if self._known_table is None and (
             CumulativeTable.n_bytes(self.pieces, self.locate) <= MAX_MASS_TABLE
         ):
-            self._known_table = CumulativeTable(self.pieces, self.units, self.locate)
+            self._known_table = CumulativeTable(self.pieces, self.locate)
         return self._known_table
 
     def atom_mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
