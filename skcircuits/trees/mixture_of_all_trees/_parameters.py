@@ -89,7 +89,7 @@ def _not_scalable(misfit: float) -> FloatingPointError:
 
 
 def marginal_gradient(
-    tables: FloatArray, rows: FloatArray, columns: FloatArray, gradient: FloatArray
+    tables: FloatArray, rows: FloatArray, gradient: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Pull a gradient back through `scale_to_marginals`, by implicit differentiation.
 
@@ -97,9 +97,9 @@ def marginal_gradient(
     ``[[diag(r), P], [Pᵀ, diag(c)]] [df; dg] = [dr - (P∘dΘ)1; dc - (P∘dΘ)ᵀ1]``. Its adjoint needs
     the same symmetric system once.
 
-    `tables` (n_tables, n_rows, n_columns), `rows`, `columns` (n_tables, n_rows) and (n_tables,
-    n_columns), `gradient` (n_tables, n_rows, n_columns) -> `by_logits` (n_tables, n_rows,
-    n_columns), `by_rows, by_columns` (n_tables, n_rows) and (n_tables, n_columns).
+    `tables` (n_tables, n_rows, n_columns), scaled to the marginals `rows` (n_tables, n_rows) and
+    others, `gradient` (n_tables, n_rows, n_columns) -> `by_logits` (n_tables, n_rows, n_columns),
+    `by_rows, by_columns` (n_tables, n_rows) and (n_tables, n_columns).
     """
     # Eliminate the rows (diagonal block), solve for the columns, substitute back.
     row_sums, column_sums = gradient.sum(axis=2), gradient.sum(axis=1)
@@ -270,7 +270,7 @@ class Parameterization:
             cells = group.rows, group.columns
             rows, columns = cells[0][:, :, 0], cells[1][:, 0, :]
             by_logits, by_rows, by_columns = marginal_gradient(
-                model.pairs[cells], model.nodes[rows], model.nodes[columns], counts[cells]
+                model.pairs[cells], model.nodes[rows], counts[cells]
             )
             by_contrasts[:] = sum_contrasts(by_logits)
             # A state is a marginal of as many tables as there are other variables.
