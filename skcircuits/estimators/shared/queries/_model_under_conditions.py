@@ -29,19 +29,18 @@ class ModelUnderConditions:
 
     def _draw_given(self, weighed, n_samples, generator):
         """Draws (n_samples, n_conditions, d) of encoded rows."""
-        counts = np.zeros(len(weighed.log_mass), dtype=np.int64)
-        for condition in range(len(weighed)):
-            own = np.flatnonzero(weighed.condition_of == condition)
-            weights = weighed.weights[own]
+        weights, counts = weighed.weights, np.zeros(len(weighed.log_mass), dtype=np.int64)
+        boxes = np.argsort(weighed.condition_of, kind="stable")
+        ends = np.cumsum(np.bincount(weighed.condition_of, minlength=len(weighed)))
+        for own in np.split(boxes, ends)[:-1]:
             # Boxes of a condition are disjoint: a draw lies in each by its probability
-            counts[own] = generator.multinomial(n_samples, weights / weights.sum())
+            counts[own] = generator.multinomial(n_samples, weights[own] / weights[own].sum())
         drawn = self._model_of(weighed).sample(counts, generator)
-        condition_of = np.repeat(weighed.condition_of, counts)
+        of_condition = np.argsort(np.repeat(weighed.condition_of, counts), kind="stable")
         result = np.empty((n_samples, len(weighed), drawn.shape[1]))
-        for condition in range(len(weighed)):
-            own = drawn[condition_of == condition]
+        for condition, own in enumerate(of_condition.reshape(len(weighed), n_samples)):
             # Boxes one after the other: shuffled, draws are independent
-            result[:, condition] = own[generator.permutation(len(own))]
+            result[:, condition] = drawn[own[generator.permutation(n_samples)]]
         return self._own_columns(result)
 
     def _require_fitted(self):
