@@ -28,7 +28,7 @@ from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.queries._marginals import require_possible
 from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
-from skcircuits.kernels._policy import MAX_FRACTION, ROW_BYTES, TABLE_BYTES
+from skcircuits.kernels._policy import MAX_FRACTION, MAX_OUTPUTS, ROW_BYTES, TABLE_BYTES
 from skcircuits.kernels.families._structure import Combination, KernelStructure, Part, value_of
 from skcircuits.kernels.integrals.registry import (
     expected_at_points,
@@ -438,6 +438,39 @@ def expected_kernels_at_points(
                 _write_inputs(kernel, group, X[rows], points, values)
         shared = SumWeights(weights.log[:, rows, None])
         yield rows, feedforward(plan, values, "linear", shared)[plan.root]
+
+
+def expected_kernel_products(
+    kernel: PointPlan, X: FloatArray, points: FloatArray, coefficients: FloatArray
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Multiply the values of `expected_kernels_at_points` by a vector (m,) or a matrix (m, c).
+
+    Yields row numbers (p,) and products (p,) or (p, c), likewise.
+    """
+    has_few_outputs = coefficients.size <= MAX_OUTPUTS * len(points)
+    if not (has_few_outputs and _is_mixture_of(kernel.inputs[0], kernel)):
+        for rows, values in expected_kernels_at_points(kernel, X, points):
+            yield rows, values @ coefficients
+        return
+    weights = _weights(kernel, X, None).linear
+    for rows, _, logs in _row_blocks(kernel, X, points):
+        # The sum over points comes before that over components: no mixture of kernels is formed
+        np.exp(logs, out=logs)
+        products = logs.reshape(-1, len(points)) @ coefficients
+        products = products.reshape(*logs.shape[:2], -1)
+        found = np.einsum("kp,kpc->pc", weights[:, rows], products)
+        yield rows, found.reshape(len(rows), *coefficients.shape[1:])
+
+
+def _is_mixture_of(group: InputGroup, kernel: PointPlan) -> bool:
+    """Whether the circuit is a sum of the units of a group, in their order, that are streamed."""
+    layers = kernel.plan.layers
+    return (
+        len(layers) == 1
+        and isinstance(layers[0], SumLayer)
+        and np.array_equal(layers[0].children, group.positions)
+        and _log_blocks(kernel, group) is not None
+    )
 
 
 def _write_exponentials(logs: FloatArray, values: FloatArray, positions: Rows) -> None:

@@ -10,6 +10,10 @@ ROW_BYTES, POINT_BYTES, TABLE_BYTES = 2**23, 2**24, 2**26
 # Tables of distinct points pay when they leave at most this fraction of the values.
 MAX_FRACTION = 0.5
 
+# Up to this many outputs, multiplying the values of every component of a mixture takes less time
+# than adding them up first.
+MAX_OUTPUTS = 8
+
 # No block takes more rows than this, so that there is work for several processes.
 PAIR_ROWS, POINT_ROWS, COMPLETE_ROWS = 256, 1024, 2048
 # Joint units factorise each pattern of a row with all of a column block: wide blocks share that.
@@ -28,6 +32,9 @@ TABLE_STATES = 16
 
 # Temporaries per block of means of a joint Gaussian, and of pairs of two.
 GAUSSIAN_BYTES, GAUSSIAN_PAIR_BYTES = 1 << 20, 1 << 22
+# A matrix product of fewer rows spends its time on laying out the points, so that blocks of these
+# rows pay even where their values, up to so many bytes, leave the cache: `svr_missing.py speed`.
+PRODUCT_ROWS, PRODUCT_BYTES = 128, 1 << 25
 # Gathered points of a block of patterns stay in the cache; forms of many patterns at once, which
 # products need.
 PATTERN_BYTES, FORM_BYTES = 1 << 22, 1 << 22

@@ -14,6 +14,7 @@ from skcircuits.exceptions import IncompatibleCircuitsError, must
 from skcircuits.kernels._points import (
     PointPlan,
     bytes_per_point_row,
+    expected_kernel_products,
     expected_kernels_at_points,
     multiply_by_kernel,
     posterior_weights,
@@ -201,9 +202,18 @@ class _Task(NamedTuple):
             # Parts of a turned block are columns of the result, not rows
             return self.matrix() @ coefficients
         result = np.empty((len(self.X), *coefficients.shape[1:]))
-        for rows, values in self._parts():
-            result[rows] = values @ coefficients
+        for rows, products in self._products(coefficients):
+            result[rows] = products
         return result
+
+    def _products(self, coefficients: FloatArray) -> Iterator[tuple[IntArray | slice, FloatArray]]:
+        """Products of blocks of rows with a vector or a matrix."""
+        if isinstance(self.plan, PointPlan):
+            with single_threaded_blas():
+                yield from expected_kernel_products(self.plan, self.X, self.Y, coefficients)
+            return
+        for rows, values in self._parts():
+            yield rows, values @ coefficients
 
     def _parts(self) -> Iterator[tuple[IntArray | slice, FloatArray]]:
         """Blocks of rows, each row once."""

@@ -203,6 +203,8 @@ def test_results_do_not_depend_on_the_blocks(make, monkeypatch):
     for name, size in (("PAIR_ROWS", 2), ("POINT_ROWS", 2), ("COMPLETE_ROWS", 1)):
         monkeypatch.setattr(f"skcircuits.kernels.matrix.{name}", size)
     monkeypatch.setattr("skcircuits.kernels.matrix.JOINT_COLUMNS", 3)
+    for name in ("GAUSSIAN_BYTES", "PRODUCT_ROWS"):
+        monkeypatch.setattr(f"skcircuits.kernels.integrals._gaussian_kernels.{name}", 2)
     np.testing.assert_allclose(expected_kernel_matrix(X, **settings), gram, rtol=1e-10)
     np.testing.assert_allclose(expected_kernel_matrix(X, Y, **settings), rectangle, rtol=1e-10)
 
@@ -217,6 +219,39 @@ def test_dot_is_the_matrix_times_a_vector(make):
     np.testing.assert_allclose(
         expected_kernel_dot(X, Y, coefficients, **settings), expected, rtol=1e-10, atol=1e-13
     )
+
+
+def components_of(case):
+    """Units and weights of a mixture: in no order, in two families, one twice, one of weight 0."""
+    units = list(mixture(4).root.children)
+    weights = [0.4, 0.1, 0.3, 0.2]
+    if case == "two families":
+        units[1] = Product([Gaussian(v, 0.3 * v, 1.1) for v in range(4)])
+    if case == "one unit twice":
+        units[2] = units[0]
+    if case == "weight zero":
+        weights = [0.5, 0.0, 0.3, 0.2]
+    return units[::-1], weights
+
+
+@pytest.mark.parametrize("case", ["one family", "two families", "one unit twice", "weight zero"])
+@pytest.mark.parametrize("n_outputs", [None, 1, 3, 20])
+def test_products_of_mixtures_average_those_of_their_components(case, n_outputs):
+    units, weights = components_of(case)
+    X, Y = table(mixture(), 4, 30), table(mixture(), 5, 12)
+    Y = Y[~np.isnan(Y).any(axis=1)]
+    shape = len(Y) if n_outputs is None else (len(Y), n_outputs)
+    coefficients = np.random.default_rng(1).normal(size=shape)
+    kernel = RBF(0.3, variables=[0, 2]) * RBF(1e-3, variables=[1])
+    found = expected_kernel_dot(
+        X, Y, coefficients, circuit=Circuit(Sum(units, weights=weights)), kernel=kernel
+    )
+    singles = [Circuit(unit) for unit in units]
+    posterior = np.exp([own.log_prob(X) for own in singles]) * np.array(weights)[:, None]
+    posterior /= posterior.sum(axis=0)
+    matrices = [expected_kernel_matrix(X, Y, circuit=own, kernel=kernel) for own in singles]
+    expected = np.einsum("kn,knm->nm", posterior, matrices) @ coefficients
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
 
 
 def test_columns_the_circuit_does_not_have_are_ignored():

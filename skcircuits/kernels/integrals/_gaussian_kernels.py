@@ -23,6 +23,8 @@ from skcircuits.kernels._policy import (
     GAUSSIAN_BYTES,
     MAX_PRODUCT_COLUMNS,
     PATTERN_BYTES,
+    PRODUCT_BYTES,
+    PRODUCT_ROWS,
 )
 from skcircuits.kernels.integrals._gaussian_kernel_pairs import (
     factor_rbf_blocks,
@@ -227,8 +229,10 @@ def _sums_of_products_and_forms(
 
 
 def _rows_per_block(n_components: int, n_points: int) -> int:
-    """Rows whose values under all components stay in the cache."""
-    return max(1, GAUSSIAN_BYTES // (8 * n_components * max(1, n_points)))
+    """Rows whose values under all components stay in the cache, or make a product of full speed."""
+    bytes_per_row = 8 * n_components * max(1, n_points)
+    enough = min(PRODUCT_ROWS, PRODUCT_BYTES // bytes_per_row)
+    return max(1, GAUSSIAN_BYTES // bytes_per_row, enough)
 
 
 def _smoothed(
