@@ -7,7 +7,7 @@ evidence and seeds; and a histogram of the importance weights. Blocked Gibbs is 
 The marginals of the model itself come from enumeration::
 
     python -m benchmarks.moat_sampling --evidence 2 4 6 8 10 12
-    python -m benchmarks.moat_sampling --data jester --evidence 88 94
+    python -m benchmarks.moat_sampling --data msnbc --evidence 4 8 12
 
 The paper shows nltcs; other data sets need enough observed cells that enumeration is possible.
 Results are kept in ``benchmarks/papers/moat_sampling.jsonl`` and not computed again. The last

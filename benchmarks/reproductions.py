@@ -284,8 +284,7 @@ def moat_sampling():
             f"numbers of observed cells and of samples, as the mean of "
             f"{' and '.join(sorted(settings))}. The last column is the mean ratio to Gibbs "
             "sampling of one cell at a time, with its standard error. Blocked Gibbs sampling "
-            "(first a tree, then all cells) is not in the paper, which shows nltcs (16 columns); "
-            "of jester (100 columns), only as many cells are hidden as enumeration allows.",
+            "(first a tree, then all cells) is not in the paper, which shows nltcs.",
             markdown(["data", "observed", "method", *map(str, SAMPLE_COUNTS), "/ gibbs"], rows),
             f"Figure 5: the table shows the distribution of the importance weights of {N_TREES} "
             "single trees for each row, divided by their exact mean, as the fraction of the draws "
