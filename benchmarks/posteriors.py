@@ -9,9 +9,8 @@ adaptation included.
 
 Per method, the worst of the seeds (numpyro's SVGD has one): the largest error of a mean in
 standard deviations, least and greatest ratio of a variance to the true one; and how often the
-sampler warned. Results go to a
-file after every seed, seeds that it has are not run again, and ``table`` writes the table of the
-user guide from it.
+sampler warned. Results go to a file after every seed, seeds that it has are not run again, and
+``table`` writes the table of the user guide from it.
 
     python -m benchmarks.posteriors run [--models ...] [--seeds 3] [--results posteriors.json]
     python -m benchmarks.posteriors table

@@ -2,9 +2,9 @@
 
 A density is fitted to half of a table. A gradient boosting classifier then distinguishes the other
 half from as many drawn rows. If they cannot be distinguished, the area under the curve of its
-cross-validated scores is 1/2. The score is 2 (1 - area), at most 1
-(Lopez-Paz and Oquab, "Revisiting Classifier Two-Sample Tests", ICLR 2017). "real" are the rows
-that taught the densities in place of drawn ones: what a perfect density reaches.
+cross-validated scores is 1/2. The score is 2 (1 - area), at most 1 (Lopez-Paz and Oquab,
+"Revisiting Classifier Two-Sample Tests", ICLR 2017). "real" are the rows that taught the densities
+in place of drawn ones: what a perfect density reaches.
 
 Tables of numbers and categories: abalone, elevators (categories: its columns of at most five
 values) and shuttle, at most 10,000 rows each; clinic, shop, weather and cars are generated.

@@ -58,12 +58,11 @@ class EMSettings:
 
     `covariance_type`: shape of the covariances; `n_factors` of "factor". `by_cells`: components
     are combinations of categories, each with some latent classes; `by_rows`: they are the rows.
-    `pseudo_count`: weight
-    of the prior of each component, in rows. `n_init`: number of starts of each
-    mixture, and `n_spare` more of all together; the best after ten iterations go on. `max_iter`,
-    `tol`: most iterations, and least gain of the lower bound, in nats per row, that one must make.
-    `is_draw`: whether the parameters are one draw of several, which must not be shrunk towards the
-    prior by as much as they vary.
+    `pseudo_count`: weight of the prior of each component, in rows. `n_init`: number of starts of
+    each mixture, and `n_spare` more of all together; the best after ten iterations go on.
+    `max_iter`, `tol`: most iterations, and least gain of the lower bound, in nats per row, that
+    one must make. `is_draw`: whether the parameters are one draw of several, which must not be
+    shrunk towards the prior by as much as they vary.
     """
 
     covariance_type: CovarianceType = "full"

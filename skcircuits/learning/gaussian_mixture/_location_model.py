@@ -305,7 +305,7 @@ def dependence_gains(counts: FloatArray) -> FloatArray:
         (counts.sum(axis=axis) + 1.0 / counts.shape[1 - axis]) / (total + 1.0) for axis in (1, 0)
     ]
     independent = np.outer(*marginals)
-    # Dirichlet priors around independence, of so many rows (Good 1965)
+    # The ratio of the marginal likelihoods of both, where the multinomial coefficients cancel
     prior = PRIOR_ROWS[:, None, None] * independent
     evidence = (gammaln(counts + prior) - gammaln(prior)).sum(axis=(1, 2))
     evidence += gammaln(PRIOR_ROWS) - gammaln(PRIOR_ROWS + total)
