@@ -5,12 +5,14 @@ deviations of the columns. Run it with one BLAS thread:
 
     OMP_NUM_THREADS=1 python benchmarks/density_choice.py [TABLES ...]
 
-TABLES: ``low_rank``, ``wide``, ``skewed``, ``components``, ``large``, ``mixed``, ``pairs``; all but
-``components``, ``large`` and ``pairs`` by default. ``components`` prints the errors of given
-numbers of components on the skewed tables. ``mixed`` reads the tables of
-``$SKCIRCUITS_DATA/hybrid`` (default ``../shared/data``) and prints the error of imputed numbers and
-categories instead; ``pairs`` compares what a density says of a number given a category, and the
-other way round, with the table's own frequencies.
+TABLES: ``low_rank``, ``wide``, ``skewed``, ``components``, ``large``, ``mixed``, ``pairs``,
+``thresholds``; all but ``components``, ``large``, ``pairs`` and ``thresholds`` by default.
+``components`` prints the errors of given numbers of components on the skewed tables. ``mixed``
+reads the tables of ``$SKCIRCUITS_DATA/hybrid`` (default ``../shared/data``) and prints the error of
+imputed numbers and categories instead; ``pairs`` compares what a density says of a number given a
+category, and the other way round, with the table's own frequencies. ``thresholds`` does so on
+tables in which a number decides a category (`_threshold_tables`) and prints the largest difference
+by density, and the mean log density of as many other rows.
 """
 
 import json
@@ -23,11 +25,18 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from _threshold_tables import KINDS, largest_misfit
 from sklearn.datasets import load_wine
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, SimpleImputer
 
-from skcircuits import AutomaticDensity, CircuitImputer, GaussianMixtureDensity
+from skcircuits import (
+    AutomaticDensity,
+    CircuitImputer,
+    GaussianMixtureDensity,
+    HiddenChowLiuDensity,
+    WMISPNDensity,
+)
 
 # rows, columns, factors, fraction missing, columns that IterativeImputer regresses on
 TABLES = {
@@ -222,6 +231,24 @@ def pairs():
     print(f"  wine: class from 13 measurements right in {right:.3f} of {len(test)} test rows")
 
 
+def thresholds(n_seeds=2):
+    """Categories that a number decides."""
+    densities = [AutomaticDensity, GaussianMixtureDensity, HiddenChowLiuDensity, WMISPNDensity]
+    names = ", ".join(kind.__name__ for kind in densities)
+    print(f"thresholds: largest difference / held-out log density of {names}")
+    for make in KINDS:
+        lines = []
+        for seed in range(n_seeds):
+            n_rows = make.__defaults__[0]
+            both, *asked = make(np.random.default_rng(seed), 2 * n_rows)
+            table, others = both[:n_rows], both[n_rows:]
+            fitted = [kind(random_state=0).fit(table) for kind in densities]
+            lines.append([(largest_misfit(d, table, *asked), d.score(others)) for d in fitted])
+        means = np.mean(lines, axis=0)
+        shown = "   ".join(f"{misfit:.3f} / {score:7.2f}" for misfit, score in means)
+        print(f"  {make.__name__:12} {n_rows:5} x {table.shape[1]:<3} {shown}")
+
+
 def main():
     """Run what is named, or all but the largest table."""
     warnings.simplefilter("ignore")
@@ -229,7 +256,8 @@ def main():
         if name in TABLES:
             compare(name)
         else:
-            {"components": components, "large": large, "mixed": mixed, "pairs": pairs}[name]()
+            others = [components, large, mixed, pairs, thresholds]
+            {run.__name__: run for run in others}[name]()
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from skcircuits.circuits.inputs.multivariate_gaussian import (
 )
 from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
-from skcircuits.circuits.inputs.restriction._evidence import Feature
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.circuits.inputs.restriction._evidence import Feature, breakpoints
+from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._random import RandomNumbers
@@ -27,22 +27,28 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 
 class TruncatedGaussianLayer(DensityLayer):
-    """Many units over the same variables with one box: ``normal`` without it."""
+    """Many units over the same variables with one box: ``normal`` without it.
 
-    def __init__(
-        self, variables: IntArray, lower: FloatArray, upper: FloatArray, gaussians: GaussianStack
-    ) -> None:
-        self.variables, self.lower, self.upper = variables, lower, upper
-        self.normal = MultivariateGaussianLayer(variables, gaussians)
-        self.scopes = self.normal.scopes
+    Columns of ``normal`` are the places of the variables, as those that are integrated out may not
+    be among the columns of rows. ``kept``, ``hidden``: places of the variables of the scope, and
+    of the others.
+    """
+
+    def __init__(self, first: TruncatedGaussian, gaussians: GaussianStack) -> None:
+        self.lower, self.upper = first.lower, first.upper
+        self.normal = MultivariateGaussianLayer(np.arange(len(self.lower)), gaussians)
+        is_hidden = np.isin(first.variables, first.hidden)
+        self.kept, self.hidden = np.flatnonzero(~is_hidden), np.flatnonzero(is_hidden)
+        self.scope = np.array(first.scope)
+        self.scopes = np.tile(self.scope, (gaussians.n_components, 1))
         # By the method that evaluates rows: those without any cell have log density 0 exactly
-        nothing = np.full((1, int(variables.max()) + 1), np.nan)
+        nothing = np.full((1, int(self.scope.max()) + 1), np.nan)
         self.log_masses = self._restricted(nothing).log_mass()
 
     @classmethod
     def stack(cls, units: Sequence[TruncatedGaussian]) -> TruncatedGaussianLayer:
         inner = MultivariateGaussianLayer.stack([unit.normal for unit in units])
-        return cls(inner.variables, units[0].lower, units[0].upper, inner.gaussians)
+        return cls(units[0], inner.gaussians)
 
     @property
     def n_parameters(self) -> int:
@@ -59,40 +65,47 @@ class TruncatedGaussianLayer(DensityLayer):
     def bytes_per_row(self) -> int:
         return self.normal.bytes_per_row
 
-    def within(self, box: Box) -> Box:
-        """The parts of the boxes of rows that lie in the box of the units."""
-        lower, upper, stop = box.lower.copy(), box.upper.copy(), box.ends.copy()
-        own = self.variables
-        lower[:, own] = np.fmax(lower[:, own], np.where(np.isinf(self.lower), np.nan, self.lower))
-        for ends in (upper, stop):
-            ends[:, own] = np.fmin(ends[:, own], np.where(np.isinf(self.upper), np.nan, self.upper))
-        return Box(lower, upper, box.closed, box.states, stop)
+    def cells(self, X: FloatArray) -> FloatArray:
+        """Cells of all variables, (n, n_variables), NaN for those that are integrated out."""
+        cells = np.full((len(X), len(self.lower)), np.nan)
+        cells[:, self.kept] = X[:, self.scope]
+        return cells
+
+    def evidence(self, X: FloatArray, box: Box) -> Evidence:
+        """Cells of rows, and the parts of their boxes that lie in the box of the units."""
+        ends = [self.cells(own) for own in (box.lower, box.upper, box.ends)]
+        # NaN is no bound, as infinity is in the box of the units
+        np.fmax(ends[0], np.where(np.isinf(self.lower), np.nan, self.lower), out=ends[0])
+        for own in ends[1:]:
+            np.fmin(own, np.where(np.isinf(self.upper), np.nan, self.upper), out=own)
+        return Evidence(self.cells(X), Box(ends[0], ends[1], box.closed, stop=ends[2]))
 
     def _is_bounded(self, X: FloatArray) -> BoolArray:
         """Tell which rows lack a bounded variable: elsewhere the box is a matter of the cells."""
         bounded = np.isfinite(self.lower) | np.isfinite(self.upper)
-        return np.asarray(np.isnan(X[:, self.variables[bounded]]).any(axis=1))
+        return np.asarray(np.isnan(self.cells(X)[:, bounded]).any(axis=1))
 
     def _restricted(self, X: FloatArray) -> RestrictedLayer:
-        nothing = np.full(X.shape, np.nan)
-        return restrict(self.normal, Evidence(X, self.within(Box(nothing, nothing))))
+        return restrict(self.normal, self.evidence(X, _no_box(X)))
 
     def log_prob(self, X: FloatArray) -> FloatArray:
-        cells = self.normal.cells(X)
-        outside = ((cells < self.lower) | (cells > self.upper)).any(axis=1)
-        values = self.normal.log_prob(X) - self.log_masses
-        some = np.flatnonzero(self._is_bounded(X))
+        values = np.empty((len(self), len(X)))
+        is_bounded = self._is_bounded(X)
+        some, others = np.flatnonzero(is_bounded), np.flatnonzero(~is_bounded)
         if len(some):
-            values[:, some] = self._restricted(X[some]).log_mass() - self.log_masses
-        values[:, outside] = -np.inf
-        return values
+            values[:, some] = self._restricted(X[some]).log_mass()
+        cells = self.cells(X)
+        values[:, others] = self.normal.log_prob(cells[others])
+        outside = (cells < self.lower) | (cells > self.upper)
+        values[:, outside.any(axis=1)] = -np.inf
+        return values - self.log_masses
 
     def log_box(self, box: Box) -> FloatArray:
         """Log probability of each row's box; at most three bounded variables of the unit."""
-        return self.normal.log_box(self.within(box)) - self.log_masses
+        return self.normal.log_box(self.evidence(box.lower, box).box) - self.log_masses
 
     def log_max(self, X: FloatArray) -> FloatArray:
-        return self._restricted(X).log_max() - self.log_masses
+        return restrict(self, Evidence(X, _no_box(X))).log_max()
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
         restricted, row = self._of_cells(cells)
@@ -105,16 +118,16 @@ class TruncatedGaussianLayer(DensityLayer):
     def _of_cells(self, cells: FloatArray) -> tuple[RestrictedLayer, IntArray]:
         """The units restricted to the distinct rows of cells (m, scope_size), and these rows."""
         distinct, row = np.unique(cells, axis=0, return_inverse=True)
-        X = np.full((len(distinct), int(self.variables.max()) + 1), np.nan)
-        X[:, self.variables] = distinct
-        return self._restricted(X), row.ravel()
+        X = np.full((len(distinct), int(self.scope.max()) + 1), np.nan)
+        X[:, self.scope] = distinct
+        return restrict(self, Evidence(X, _no_box(X))), row.ravel()
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        mean, variance = self.normal.conditional_moments(X)
+        mean, variance = self.normal.conditional_moments(self.cells(X))
         some = np.flatnonzero(self._is_bounded(X))
         if len(some):
             mean[:, some], variance[:, some] = self._restricted(X[some]).moments()
-        return mean, variance
+        return mean[:, :, self.kept], variance[:, :, self.kept]
 
 
 class _RestrictedTruncatedGaussians(RestrictedLayer):
@@ -122,31 +135,56 @@ class _RestrictedTruncatedGaussians(RestrictedLayer):
 
     def __init__(self, layer: TruncatedGaussianLayer, evidence: Evidence) -> None:
         self.layer = layer
-        self._inner = restrict(layer.normal, Evidence(evidence.X, layer.within(evidence.box)))
+        self._X = evidence.X
+        self._inner = restrict(layer.normal, layer.evidence(evidence.X, evidence.box))
 
     def log_mass(self) -> FloatArray:
         return self._inner.log_mass() - self.layer.log_masses
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
-        return self._inner.moments()
+        mean, variance = self._inner.moments()
+        return mean[:, :, self.layer.kept], variance[:, :, self.layer.kept]
 
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
-        return self._inner.feature_moments(row, features)
+        place = dict(zip(self.layer.scope.tolist(), self.layer.kept.tolist(), strict=True))
+        own = [feature._replace(variable=place.get(feature.variable, -1)) for feature in features]
+        return self._inner.feature_moments(row, own)
 
     def draw(self, units: IntArray, rows: IntArray, rng: RandomNumbers) -> FloatArray:
-        return self._inner.draw(units, rows, rng)
+        return self._inner.draw(units, rows, rng)[:, self.layer.kept]
 
     def log_max(self) -> FloatArray:
-        return self._inner.log_max() - self.layer.log_masses
+        if not len(self.layer.hidden):
+            return self._inner.log_max() - self.layer.log_masses
+        values = np.empty((len(self.layer), len(self._X)))
+        rows = np.arange(len(self._X))
+        for unit, own in enumerate(values):
+            X = self._X.copy()
+            X[:, self.layer.scope] = self.mode(np.full(len(rows), unit), rows)
+            own[:] = self.layer.log_prob(X)[unit]
+        return values
 
     def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
-        return self._inner.mode(units, rows)
+        return self.marginal_mode(units, rows, np.empty(0, dtype=np.intp))
 
     def marginal_mode(self, units: IntArray, rows: IntArray, left_out: IntArray) -> FloatArray:
-        return self._inner.marginal_mode(units, rows, left_out)
+        places = self.layer.kept[np.isin(self.layer.scope, left_out)]
+        places = np.union1d(places, self.layer.hidden)
+        if len(places):
+            return self._inner.marginal_mode(units, rows, places)[:, self.layer.kept]
+        return self._inner.mode(units, rows)
 
 
 restrict.register(TruncatedGaussianLayer, _RestrictedTruncatedGaussians)
+
+
+@breakpoints.register
+def _of_truncated_gaussians(
+    layer: TruncatedGaussianLayer, variable: int
+) -> tuple[FloatArray, FloatArray]:
+    place = int(layer.kept[layer.scope == variable][0])
+    points, atoms = breakpoints(layer.normal, place)
+    return np.clip(points, layer.lower[place], layer.upper[place]), atoms
 
 
 @register_input_unit
@@ -164,6 +202,8 @@ class TruncatedGaussian(InputUnit):
     lower, upper : array-like of shape (n_variables,)
         Ends of the box, which belong to it; infinite for variables that are not truncated. At most
         three variables are truncated.
+    hidden : sequence of int, default=()
+        Truncated variables that are integrated out: the others depend on the box by them.
 
     Raises
     ------
@@ -178,8 +218,7 @@ class TruncatedGaussian(InputUnit):
     -----
     Densities with any missing cells, conditionals, boxes, means, variances, draws and most probable
     completions are exact, also under intervals; variables that are truncated or bounded by a query
-    are at most three together. `Circuit.marginalize` can remove variables that are not truncated.
-    Products and kernels have no closed form.
+    are at most three together. Products and kernels have no closed form.
 
     Examples
     --------
@@ -199,9 +238,12 @@ class TruncatedGaussian(InputUnit):
         covariance: Sequence[Sequence[float]] | FloatArray,
         lower: Sequence[float] | FloatArray,
         upper: Sequence[float] | FloatArray,
+        hidden: Sequence[int] = (),
     ) -> None:
         self.normal = MultivariateGaussian(variables, mean, covariance)
-        self.variables = self.scope = self.normal.variables
+        self.variables = self.normal.variables
+        self.hidden = tuple(sorted(int(v) for v in hidden))
+        self.scope = tuple(v for v in self.variables if v not in self.hidden)
         self.mean, self.covariance = self.normal.mean, self.normal.covariance
         # Variables are sorted by the inner unit
         order = np.argsort(variables)
@@ -213,6 +255,13 @@ class TruncatedGaussian(InputUnit):
                 must("lower and upper of a truncated Gaussian unit", condition, shapes=shapes)
             )
         self.lower, self.upper = (own[order] for own in ends)
+        is_free = np.isinf(self.lower) & np.isinf(self.upper)
+        free = np.array(self.variables)[is_free].tolist()
+        if not self.scope or not set(self.variables).difference(free).issuperset(self.hidden):
+            condition = "be truncated variables, not all variables"
+            raise ValueError(
+                must("hidden of a truncated Gaussian unit", condition, hidden=self.hidden)
+            )
         if not (self.lower < self.upper).all():
             raise ValueError(
                 must(
@@ -227,42 +276,46 @@ class TruncatedGaussian(InputUnit):
     @property
     def layer_key(self) -> Hashable:
         """Units over the same variables with the same box share a layer."""
-        return self.layer_type, self.variables, self.lower.tobytes(), self.upper.tobytes()
+        box = self.lower.tobytes(), self.upper.tobytes()
+        return self.layer_type, self.variables, self.hidden, *box
 
     def parameters(self) -> dict[str, Any]:
         # Files hold finite numbers: the largest one stands for infinity
         bounds = {"lower": np.nan_to_num(self.lower), "upper": np.nan_to_num(self.upper)}
-        return {**self.normal.parameters(), **bounds}
+        return {**self.normal.parameters(), **bounds, "hidden": np.array(self.hidden, dtype=int)}
 
-    def _of(self, normal: MultivariateGaussian | None) -> InputUnit | None:
+    def _of(self, normal: MultivariateGaussian | None, hidden: frozenset[int]) -> InputUnit | None:
         """The unit of some of the variables; one without truncated ones is a Gaussian."""
-        if normal is None:
+        if normal is None or hidden.issuperset(normal.variables):
             return None
         kept = [self.variables.index(v) for v in normal.variables]
         lower, upper = self.lower[kept], self.upper[kept]
         if np.isinf(lower).all() and np.isinf(upper).all():
             return normal
-        return TruncatedGaussian(normal.variables, normal.mean, normal.covariance, lower, upper)
+        own = sorted(hidden.intersection(normal.variables))
+        return TruncatedGaussian(
+            normal.variables, normal.mean, normal.covariance, lower, upper, own
+        )
 
     def marginalize(self, variables: frozenset[int]) -> InputUnit | None:
-        removed = np.isin(self.variables, list(variables))
         truncated = np.isfinite(self.lower) | np.isfinite(self.upper)
-        if (removed & truncated).any() and not removed.all():
-            raise CircuitPropertyError(
-                must(
-                    "variables that are removed from a truncated Gaussian unit",
-                    "not be truncated",
-                    "Leave their cells missing instead: queries marginalise them.",
-                    truncated=np.array(self.variables)[removed & truncated].tolist(),
-                )
-            )
-        return self._of(self.normal.marginalize(variables))
+        bounded = variables.intersection(np.array(self.variables)[truncated].tolist())
+        # The others depend on the box by truncated variables
+        return self._of(self.normal.marginalize(variables - bounded), bounded.union(self.hidden))
 
     def condition(self, x: FloatArray) -> InputUnit | None:
-        return self._of(self.normal.condition(x))
+        row = np.array(x, dtype=np.float64)
+        row[list(self.hidden)] = np.nan
+        return self._of(self.normal.condition(row), frozenset(self.hidden))
 
 
 def _infinite_where_largest(ends: FloatArray) -> FloatArray:
     """Ends of a box, infinite where they are the largest float."""
     is_largest = np.abs(ends) >= np.finfo(np.float64).max
     return np.where(is_largest, np.copysign(np.inf, ends), ends)
+
+
+def _no_box(X: FloatArray) -> Box:
+    """Boxes without bounds for some rows."""
+    nothing = np.full(X.shape, np.nan)
+    return Box(nothing, nothing)

@@ -22,11 +22,14 @@ from skcircuits.learning.gaussian_mixture._candidates import (
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.learning.thresholds._circuits import with_decided
+from skcircuits.learning.thresholds._search import find_thresholds
 from skcircuits.learning.univariate._columns import FEW_VALUES, describe_column
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
 _MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
+_MAX_THRESHOLD_NUMBERS = 2  # Gaussians bound at most three columns, of which queries need one
 _ENOUGH_ROWS = 10_000  # to detect whether many have the same number
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
@@ -46,6 +49,11 @@ class AutomaticDensity(CircuitDensity):
     column of debts, over neighbouring values. If log densities are compared, they are therefore
     excluded on small tables with such columns, and the other families use point masses. Otherwise,
     all families use densities only, and a warning names the columns.
+
+    If log densities are compared, a category that is determined by thresholds of a number
+    (``adult`` by ``age >= 18``), also with noise that depends on nothing else, is left out of the
+    table. It is added to the result afterwards: the number is divided at the thresholds, and each
+    of its parts has the frequencies of the rows there. At most two numbers are divided in this way.
 
     Parameters
     ----------
@@ -77,7 +85,12 @@ class AutomaticDensity(CircuitDensity):
     circuit_ : Circuit
         The mixture, over the original units and the codes of ``categories_``.
     densities_ : list of density
-        The densities that were fitted to all rows.
+        The densities that were fitted to all rows. They do not include categories in
+        ``thresholds_``.
+    thresholds_ : dict
+        Categorical columns that a numerical column determines, apart from noise, by thresholds: for
+        the index of each, the index of the numerical column and the increasing thresholds. Empty if
+        ``selection="cells"``.
     weights_ : ndarray of shape (len(densities_),)
         Weights of the densities in the mixture.
     log_likelihood_ : float
@@ -155,10 +168,39 @@ class AutomaticDensity(CircuitDensity):
 
     def _fit_rows(self, rows, generator):
         seed = int(generator.integers(np.iinfo(np.int32).max))
+        self._column_weights = self._mean_bounds = None
+        found = self._thresholds(rows)
+        self.thresholds_ = {
+            column: (own.variable, own.cuts) for own in found for column in own.tables
+        }
+        # What a number decides need not be learned: the other columns are a smaller table
+        columns = np.setdiff1d(np.arange(rows.X.shape[1]), list(self.thresholds_))
+        part, schema = rows, self._schema
+        if found:
+            part, schema = replace(rows, X=rows.X[:, columns]), schema.select(columns)
+        self._fit_mixture(part, schema, seed, generator)
+        self.circuit_ = _mixed([d.circuit_ for d in self.densities_], self.weights_, columns, found)
+        if self.selection == "cells" and len(self.densities_) > 1:
+            self._mean_bounds = mean_bounds(np.where(self._schema.is_categorical, np.nan, rows.X))
+        self.log_likelihood_ = self._mean_log_likelihood(rows)
+
+    def _thresholds(self, rows):
+        """Numbers that decide categories.
+
+        Not if cells are predicted: then weights of each column find the densities that know.
+        """
+        schema = self._schema
+        if self.selection == "cells" or len(schema.columns) > _MAX_TREE_COLUMNS:
+            return []
+        return find_thresholds(
+            rows.X, rows.weight, schema.cardinalities, schema.is_integral, _MAX_THRESHOLD_NUMBERS
+        )
+
+    def _fit_mixture(self, rows, schema, seed, generator):
+        """Choose densities and fit them to all rows."""
         by_cells = self.selection == "cells"
-        self._column_weights = None
         if self._given_weights is None:
-            self._weights, self.selection_ = self._choose(rows, seed)
+            self._weights, self.selection_ = self._choose(rows, schema, seed)
         else:
             self._weights = self._given_weights
             self.selection_ = [{**e.described(), "weight": w} for e, w in self._weights.items()]
@@ -171,19 +213,14 @@ class AutomaticDensity(CircuitDensity):
             )
             for (expert, weight), own in zip(self._weights.items(), seeds, strict=True)
         ]
-        self._fit_members(self.densities_, rows)
+        self._fit_members(self.densities_, rows, schema)
         # Fits to some of the rows have done their part: clones for draws start afresh
         self._weights = {
             replace(e, fits={}, trial=None, n_rows=0): weight for e, weight in self._weights.items()
         }
         self.weights_ = np.array(list(self._weights.values()))
-        self.circuit_ = _mixed([d.circuit_ for d in self.densities_], self.weights_)
-        self._mean_bounds = None
-        if by_cells and len(self.densities_) > 1:
-            self._mean_bounds = mean_bounds(np.where(self._schema.is_categorical, np.nan, rows.X))
-        self.log_likelihood_ = self._mean_log_likelihood(rows)
 
-    def _fit_members(self, densities, rows):
+    def _fit_members(self, densities, rows, schema):
         """Fit the chosen densities to all rows, each as a separate task for callbacks."""
         fit = self._init_callback_context(max_subtasks=len(densities))
         fit.call_on_fit_task_begin(estimator=self)
@@ -194,7 +231,7 @@ class AutomaticDensity(CircuitDensity):
             with task.propagate_callback_context(density):
                 task.call_on_fit_task_begin(estimator=self)
                 density.set_params(verbose=self.verbose)
-                density._fit_encoded(rows.X, self._schema, rows.weight)
+                density._fit_encoded(rows.X, schema, rows.weight)
                 task.call_on_fit_task_end(estimator=self)
         fit.call_on_fit_task_end(estimator=self)
 
@@ -216,12 +253,13 @@ class AutomaticDensity(CircuitDensity):
             for weight, density in zip(self.weights_, self.densities_, strict=True)
         ]
 
-    def _choose(self, rows, seed):
+    def _choose(self, rows, schema, seed):
         """Experts to fit to all rows with their weights, and the report."""
-        table = MixtureTable.prepare(rows.X, self._schema.cardinalities, rows.weight)
+        table = MixtureTable.prepare(rows.X, schema.cardinalities, rows.weight)
         families, comparison = self._checked_families(), None
+        has_thresholds = len(schema.columns) < self.n_features_in_
         others = tuple(family for family in families if family != "gaussian_mixture")
-        shared = self._shared_numbers(rows) if others and self.selection != "cells" else []
+        shared = _shared_numbers(rows, schema) if others and self.selection != "cells" else []
         # Numbers that many rows share have a probability, which Gaussian mixtures cannot give
         # them
         point_masses = bool(shared) and _is_small(table)
@@ -236,7 +274,7 @@ class AutomaticDensity(CircuitDensity):
             )
         if point_masses:
             families = others
-        elif "gaussian_mixture" in families and not _suits_trees(table):
+        elif "gaussian_mixture" in families and not _suits_trees(table, has_thresholds):
             families = ("gaussian_mixture",)
             comparison = Comparison(table, self.selection, EMSettings(), seed)
             pool = _own_pool(table, comparison)
@@ -246,7 +284,7 @@ class AutomaticDensity(CircuitDensity):
                 weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
                 return {Expert.pool(pool, comparison): 1.0}, weighed
         experts = experts_for(table, families, self.selection, point_masses)
-        trials = Trials(table, rows.X, self._schema, self.selection, seed, self.n_jobs, comparison)
+        trials = Trials(table, rows.X, schema, self.selection, seed, self.n_jobs, comparison)
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
         trials.run(experts)
@@ -254,18 +292,6 @@ class AutomaticDensity(CircuitDensity):
         if self.selection == "cells":
             self._column_weights = trials.column_weights(chosen)
         return chosen, trials.report(chosen)
-
-    def _shared_numbers(self, rows):
-        """Names of continuous columns in which many rows have the same number."""
-        some = rows.take(np.arange(0, len(rows.X), 1 + len(rows.X) // _ENOUGH_ROWS))
-        found = []
-        for j in np.flatnonzero(~self._schema.is_categorical):
-            atoms = describe_column(j, some.X[:, j], some.weight, 0, grid=False).atoms
-            values = np.unique(some.X[~np.isnan(some.X[:, j]), j])
-            # Integers are intervals, and few values are levels, under every family
-            if 0 < len(atoms) < len(values) and (values != np.floor(values)).any():
-                found.append(self._schema.names[j])
-        return found
 
     def _checked_families(self):
         if isinstance(self.families, str):
@@ -275,6 +301,19 @@ class AutomaticDensity(CircuitDensity):
             condition = f"be some of {', '.join(map(repr, _FAMILIES))}"
             raise ValueError(must("families", condition, 'Or pass "all".', families=self.families))
         return tuple(self.families)
+
+
+def _shared_numbers(rows, schema):
+    """Names of continuous columns in which many rows have the same number."""
+    some = rows.take(np.arange(0, len(rows.X), 1 + len(rows.X) // _ENOUGH_ROWS))
+    found = []
+    for j in np.flatnonzero(~schema.is_categorical):
+        atoms = describe_column(j, some.X[:, j], some.weight, 0, grid=False).atoms
+        values = np.unique(some.X[~np.isnan(some.X[:, j]), j])
+        # Integers are intervals, and few values are levels, under every family
+        if 0 < len(atoms) < len(values) and (values != np.floor(values)).any():
+            found.append(schema.names[j])
+    return found
 
 
 def _n_restarts(weight, n_cells, selection):
@@ -290,10 +329,12 @@ def _is_small(table):
     return table.n_cells <= _MAX_CELLS and len(table.cardinalities) <= _MAX_TREE_COLUMNS
 
 
-def _suits_trees(table):
+def _suits_trees(table, has_thresholds):
     """Whether other families than Gaussian mixtures are worth their time, as on mixed tables."""
     if not _is_small(table) or len(table.cardinalities) == 1:
         return False
+    if has_thresholds:
+        return True
     n_values = [len(np.unique(column[~np.isnan(column)])) for column in table.numbers.T]
     return bool(table.category_counts.any()) or min(n_values) <= FEW_VALUES
 
@@ -306,8 +347,10 @@ def _own_pool(table, comparison):
     return {single: 1} if is_enough else None
 
 
-def _mixed(circuits, weights):
-    """One circuit that mixes some."""
+def _mixed(circuits, weights, columns, found):
+    """One circuit that mixes some over some columns, with the categories that are decided."""
+    if found:
+        circuits = [with_decided(circuit, columns, found) for circuit in circuits]
     if len(circuits) == 1:
         return circuits[0]
     return Circuit(Sum([circuit.root for circuit in circuits], weights=weights))

@@ -18,7 +18,7 @@ from skcircuits.circuits.inputs import InputUnit
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.learning.univariate._cells import ColumnCells
-from skcircuits.learning.univariate._columns import MixedColumn
+from skcircuits.learning.univariate._columns import MixedColumn, smoothed_masses
 from skcircuits.learning.univariate._polynomials import (
     Density,
     PolynomialSettings,
@@ -29,8 +29,6 @@ from skcircuits.learning.univariate._polynomials import (
 from skcircuits.protocols import FloatArray, IntArray
 
 LeafFamily = Literal["polynomial", "histogram", "gaussian", "multivariate"]
-# Candidates for the weight of the pseudo-rows of categories, relative to the given weight.
-PSEUDO_ROWS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 # Per variable of a region: fractions that its pseudo-rows have
 Priors = Mapping[int, FloatArray]
 
@@ -194,23 +192,13 @@ def _fit_grid(
 def _fit_categories(
     table: MixedTable, variable: int, places: list[tuple[IntArray, FloatArray]], smoothing: float
 ) -> FloatArray:
-    """Probabilities of a column's categories in some regions, (n_regions, n_categories).
-
-    As many pseudo-rows in all regions as make rows that are left out of their region likeliest:
-    few where nearly all regions hold one category each.
-    """
+    """Probabilities of a column's categories in some regions, (n_regions, n_categories)."""
     priors = np.array([prior for _, prior in places])
     counts = np.zeros_like(priors)
     for own, (rows, _) in zip(counts, places):
         cells, weights = table.cells(rows, variable)
         own += np.bincount(cells.astype(np.intp), weights, minlength=len(own))
-    pseudo_rows = smoothing * np.array(PSEUDO_ROWS)[:, None, None]
-    # Leave-one-out: each row's category is predicted without it
-    others = counts - np.minimum(counts, 1.0) + pseudo_rows * priors
-    totals = np.maximum(counts.sum(axis=1, keepdims=True) - 1.0, 0.0) + pseudo_rows
-    scores = (counts * np.log(others / totals)).sum(axis=(1, 2))
-    masses = counts + pseudo_rows[scores.argmax()] * priors
-    return np.asarray(masses / masses.sum(axis=1, keepdims=True))
+    return smoothed_masses(counts, priors, smoothing)
 
 
 def _fit_polynomials(

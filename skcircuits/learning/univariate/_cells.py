@@ -238,7 +238,7 @@ def sharp_breaks(values: FloatArray, codes: FloatArray, weights: FloatArray) -> 
     np.cumsum(weights[:, None] * (label[:, None] == np.arange(len(labels))), axis=0, out=ends[1:])
     left = ends[places] - ends[np.maximum(places - reach, 0)]
     right = ends[np.minimum(places + reach, len(values))] - ends[places]
-    gain = _log_likelihood(left) + _log_likelihood(right) - _log_likelihood(left + right)
+    gain = log_likelihood(left) + log_likelihood(right) - log_likelihood(left + right)
     # The first term pays for the choice of the place, the second for one more set of frequencies
     gain -= np.log(len(places)) + 0.5 * (len(labels) - 1) * np.log(2.0 * reach)
     breaks = []
@@ -250,7 +250,7 @@ def sharp_breaks(values: FloatArray, codes: FloatArray, weights: FloatArray) -> 
     return np.sort(breaks)
 
 
-def _log_likelihood(counts: FloatArray) -> FloatArray:
+def log_likelihood(counts: FloatArray) -> FloatArray:
     """Log likelihood (n,) of counts (n, k) under their own frequencies."""
     total = counts.sum(axis=1)
     return np.asarray(xlogy(counts, counts).sum(axis=1) - xlogy(total, total))

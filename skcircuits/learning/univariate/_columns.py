@@ -24,6 +24,8 @@ NEIGHBOURS = 5
 # this many points, with ROWS_PER_VALUE rows each on average, is made of point masses too.
 MAX_DECIMALS = 9
 MAX_GRID = 256
+# Candidates for the weight of the pseudo-rows of categories, relative to the given weight.
+PSEUDO_ROWS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,23 @@ def rank_fractions(column: FloatArray, weights: FloatArray) -> FloatArray:
         ends = np.cumsum(counts)
         fractions[seen] = ((ends - counts / 2) / ends[-1])[place]
     return fractions
+
+
+def smoothed_masses(counts: FloatArray, priors: FloatArray, smoothing: float) -> FloatArray:
+    """Probabilities (n_groups, n_categories) of categories in some groups of rows.
+
+    As many pseudo-rows in all groups as make rows that are left out of their group likeliest: few
+    where nearly all groups hold one category each.
+
+    `counts`, `priors` (n_groups, n_categories); `smoothing`: usual number of pseudo-rows.
+    """
+    pseudo_rows = smoothing * np.array(PSEUDO_ROWS)[:, None, None]
+    # Leave-one-out: each row's category is predicted without it
+    others = counts - np.minimum(counts, 1.0) + pseudo_rows * priors
+    totals = np.maximum(counts.sum(axis=1, keepdims=True) - 1.0, 0.0) + pseudo_rows
+    scores = (counts * np.log(others / totals)).sum(axis=(1, 2))
+    masses = counts + pseudo_rows[scores.argmax()] * priors
+    return np.asarray(masses / masses.sum(axis=1, keepdims=True))
 
 
 def _smoothed_fractions(counts: FloatArray) -> FloatArray:

@@ -9,8 +9,8 @@ from scipy.stats import truncnorm
 from skcircuits.circuits import Circuit, MultivariateGaussian, TruncatedGaussian
 from skcircuits.circuits.inputs.base import Box
 from skcircuits.circuits.inputs.restriction import Evidence
+from skcircuits.circuits.inputs.restriction._evidence import Feature
 from skcircuits.circuits.queries._restricted import RestrictedCircuit
-from skcircuits.exceptions import CircuitPropertyError
 
 NAN, INF = np.nan, np.inf
 MEAN, COVARIANCE = [0.3, -0.2, 0.5], [[1.0, 0.5, 0.2], [0.5, 0.8, -0.3], [0.2, -0.3, 0.6]]
@@ -39,7 +39,11 @@ def test_queries_are_those_of_gaussians_within_the_box(cells):
     known = RestrictedCircuit(TRUNCATED.plan, Evidence(row, Box(lower[None], upper[None])))
     expected = within(cells, *both)
     assert known.log_mass()[0] == pytest.approx(expected.log_mass()[0] - total)
-    for found, right in zip(known.moments(), expected.moments(), strict=True):
+    features = [Feature(2), Feature(0)]
+    for found, right in (
+        *zip(known.moments(), expected.moments(), strict=True),
+        (known.covariance(features), expected.covariance(features)),
+    ):
         np.testing.assert_allclose(found, right, rtol=1e-9, atol=1e-12)
 
 
@@ -102,11 +106,63 @@ def test_conditionals_are_truncated_where_they_must_be(tmp_path):
     np.testing.assert_allclose(
         TRUNCATED.marginalize([0]).log_prob(point), TRUNCATED.log_prob([[NAN, 0.4, 0.1]])
     )
-    with pytest.raises(CircuitPropertyError, match="not be truncated"):
-        TRUNCATED.marginalize([1])
     TRUNCATED.save(tmp_path / "truncated.npz")
     again = Circuit.load(tmp_path / "truncated.npz")
     np.testing.assert_array_equal(again.log_prob(point), TRUNCATED.log_prob(point))
+
+
+@pytest.mark.parametrize("removed", [[1], [2], [1, 2], [0, 1]], ids=str)
+@pytest.mark.parametrize("cells", CASES, ids=str)
+def test_truncated_variables_can_be_integrated_out(cells, removed, tmp_path):
+    rest = TRUNCATED.marginalize(removed)
+    kept = list(rest.variables)
+    assert sorted(removed + kept) == [0, 1, 2]
+    row = np.array([cells])  # cells of columns that are not there are ignored
+    own = row.copy()
+    own[0, removed] = NAN
+    np.testing.assert_allclose(rest.log_prob(row), TRUNCATED.log_prob(own), atol=1e-12)
+    for query in ("expectation", "variance"):
+        found, expected = (
+            getattr(c, query)(r)[:, kept] for c, r in ((rest, row), (TRUNCATED, own))
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    lower, upper = np.full((1, 3), NAN), np.array([[0.4, 0.7, 0.5]])
+    only = np.full((1, 3), NAN)
+    only[:, kept] = upper[:, kept]
+    np.testing.assert_allclose(rest.log_prob_box(lower, upper), TRUNCATED.log_prob_box(lower, only))
+    best = rest.mpe(row, method="max_product")[0]
+    missing = np.flatnonzero(np.isnan(own[0]) & np.isin(np.arange(3), kept))
+    np.testing.assert_array_equal(
+        best[np.setdiff1d(kept, missing)], own[0, np.setdiff1d(kept, missing)]
+    )
+
+    def loss(free):
+        filled = best.copy()
+        filled[missing] = free
+        return -rest.log_prob(filled[None])[0]
+
+    if len(missing):
+        bounds = list(zip(LOWER[missing], UPPER[missing], strict=True))
+        found = minimize(loss, best[missing], method="Nelder-Mead", bounds=bounds)
+        assert loss(best[missing]) <= found.fun + 1e-8
+    rest.save(tmp_path / "rest.npz")
+    np.testing.assert_array_equal(
+        Circuit.load(tmp_path / "rest.npz").log_prob(row), rest.log_prob(row)
+    )
+    given = rest.condition(own[0]) if missing.size else rest
+    np.testing.assert_allclose(
+        given.log_prob(best[None]) + (rest.log_prob(own) if missing.size else 0.0),
+        rest.log_prob(best[None]),
+        atol=1e-10,
+    )
+
+
+def test_draws_of_integrated_units_have_their_moments():
+    rest = TRUNCATED.marginalize([1])
+    drawn = rest.sample(20_000, random_state=0)[:, [0, 2]]
+    nothing = np.full((1, 3), NAN)
+    errors = 5.0 * np.sqrt(rest.variance(nothing)[0, [0, 2]] / len(drawn))
+    assert (np.abs(drawn.mean(axis=0) - rest.expectation(nothing)[0, [0, 2]]) < errors).all()
 
 
 def test_boxes_must_be_boxes():
@@ -114,3 +170,5 @@ def test_boxes_must_be_boxes():
         TruncatedGaussian([0], [0.0], [[1.0]], [1.0], [1.0])
     with pytest.raises(ValueError, match="shape"):
         TruncatedGaussian([0, 1], [0.0, 0.0], np.eye(2), [1.0], [2.0])
+    with pytest.raises(ValueError, match="be truncated variables"):
+        TruncatedGaussian([0, 1], [0, 0], np.eye(2), [1, -INF], [2, INF], hidden=[1])

@@ -103,3 +103,41 @@ def test_no_mixture_is_fitted_twice_to_the_same_rows(monkeypatch):
     density = AutomaticDensity(selection="cells", random_state=0).fit(X)
     assert len(density.selection_) > 4  # one Gaussian was not enough
     assert len(tried) == len(set(tried))
+
+
+def decided(n_rows, seed, noise=0.0):
+    """Whether children weigh less than 2500 grams."""
+    rng = np.random.default_rng(seed)
+    mother = np.round(rng.lognormal(4.84, 0.2, n_rows))
+    weight = np.round(3150 + 8 * (mother - 130) + 600 * rng.normal(size=n_rows))
+    is_low = (weight < 2500) ^ (rng.random(n_rows) < noise)
+    table = pd.DataFrame({"low": np.where(is_low, "yes", "no"), "mother": mother, "weight": weight})
+    return table.assign(smokes=rng.choice(["yes", "no"], n_rows))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.04])
+@pytest.mark.parametrize("n_rows", [190, 600])
+def test_categories_that_a_number_decides_have_the_frequencies_of_the_table(n_rows, noise):
+    table = decided(n_rows, 0, noise)
+    density = AutomaticDensity(random_state=0).fit(table)
+    ((number, cuts),) = density.thresholds_.values()
+    assert list(density.thresholds_) == [0]
+    assert number == 2
+    assert abs(cuts[0] - 2500) < 30
+    is_low, is_light = table["low"] == "yes", table["weight"] < 2500
+    for given, side in (("weight < 2500", is_light), ("weight >= 2500", ~is_light)):
+        model = density.probability("low == 'yes'", given=given)
+        assert model == pytest.approx(is_low[side].mean(), abs=0.02)
+        model = density.probability(given, given="low == 'yes'")
+        assert model == pytest.approx(side[is_low].mean(), abs=0.02)
+    draws = density.sample(2000, random_state=0)
+    assert list(draws.columns) == list(table.columns)
+    wrong = (draws["low"] == "yes") != (draws["weight"] < cuts[0])
+    assert wrong.mean() == pytest.approx((is_low != is_light).mean(), abs=0.015)
+    assert density.probability({"smokes": "yes"}) == pytest.approx(0.5, abs=0.1)
+
+
+def test_thresholds_are_left_out_where_cells_are_predicted():
+    density = AutomaticDensity(selection="cells", random_state=0).fit(decided(190, 0))
+    assert density.thresholds_ == {}
+    assert len(density.densities_[0].categories_) == 4

@@ -12,12 +12,11 @@ from skcircuits.learning.sum_product._learner import (
     structure_to_unit,
 )
 from skcircuits.learning.sum_product._leaves import (
-    PSEUDO_ROWS,
     LeafSettings,
     MixedTable,
     _fit_categories,
 )
-from skcircuits.learning.univariate._columns import describe_column
+from skcircuits.learning.univariate._columns import PSEUDO_ROWS, describe_column
 
 
 def mixed_table(X, cardinalities, weights=None):

@@ -7,6 +7,7 @@ from skcircuits.circuits import (
     MultivariateGaussian,
     PiecewisePolynomial,
     Poisson,
+    TruncatedGaussian,
 )
 from skcircuits.circuits.inputs.restriction._evidence import breakpoints
 from skcircuits.circuits.inputs.restriction._gaussians import can_bound_forms
@@ -26,6 +27,7 @@ def only_layer(unit):
         ),
         PiecewisePolynomial(1, [0.0, 1.0, 3.0], [0.25, 0.5, 0.25]),
         PiecewisePolynomial(1, [0.0, 1.0], [0.5], tail_masses=[0.3, 0.2], tail_scales=[1e-3, 20.0]),
+        TruncatedGaussian([1], [3.0], [[2.0]], [2.5], [4.2]),
     ],
 )
 def test_densities_are_integrated_panel_by_panel(unit):

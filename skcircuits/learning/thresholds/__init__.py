@@ -1,0 +1,1 @@
+"""Categories that are decided by thresholds of a number."""

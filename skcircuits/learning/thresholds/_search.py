@@ -1,0 +1,273 @@
+"""Search for categories that are decided by thresholds of a number.
+
+Such a category has one frequent value in each band of the number between two thresholds, and within
+a band depends on nothing else. Learners need not learn it: a table without it says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import chdtrc
+
+from skcircuits.learning.sum_product._learner import (
+    N_LEVELS,
+    g_test,
+    rank_correlation_test,
+    rank_levels,
+)
+from skcircuits.learning.univariate._cells import log_likelihood
+from skcircuits.learning.univariate._columns import rank_fractions, smoothed_masses
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+# Rows of the first look at all pairs of columns, and how often neighbours in the order of a number
+# may differ in a category that it decides, relative to rows in any order
+_SCREENED_ROWS = 2000
+_MAX_CHANGES = 0.6
+_MAX_BANDS = 32
+_LEAST_ROWS = 8  # between thresholds: near a threshold that is none, a few rows are alike
+# Rows of other categories than that of their band: fraction of all, of any band, and of those
+# without the number
+_MAX_WRONG, _MAX_WRONG_IN_BAND, _MAX_WRONG_RATIO = 0.08, 0.2, 0.6
+_SMOOTHING = 0.25  # most rows in common, times four, that are added to each band
+_LEVEL = 0.05  # probability of finding that other columns matter where none does
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """A number, its thresholds, and the categories that they decide.
+
+    `variable`: column of the number; `cuts` (B - 1,): increasing thresholds, each of which belongs
+    to the band above it; `fractions` (B,): of the rows in each band, None if cells of the number
+    are missing; `tables`: per decided column the probabilities (B, k) of its categories
+    in each band.
+    """
+
+    variable: int
+    cuts: FloatArray
+    fractions: FloatArray | None
+    tables: dict[int, FloatArray]
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """A category that the thresholds of a number decide.
+
+    `gain`: of the log likelihood by the number, with the penalty of the information criterion;
+    `counts` (B, k): of the categories in each band.
+    """
+
+    number: int
+    category: int
+    cuts: FloatArray
+    counts: FloatArray
+    gain: float
+
+
+def find_thresholds(
+    X: FloatArray,
+    weights: FloatArray,
+    cardinalities: IntArray,
+    is_integral: BoolArray,
+    max_numbers: int,
+) -> list[Thresholds]:
+    """Find the numbers that decide categories, at most `max_numbers`, those that tell most first.
+
+    `X` (n, d): numbers and codes, NaN where missing; `weights` (n,); `cardinalities` (d,): number
+    of categories, 0 for numbers; `is_integral` (d,): columns of integers, whose thresholds lie
+    between two of them.
+    """
+    best: dict[int, _Decision] = {}
+    for number, category in _candidates(X, cardinalities):
+        found = _decide(X, weights, cardinalities, number, category, bool(is_integral[number]))
+        if found and found.gain > getattr(best.get(category), "gain", 0.0):
+            best[category] = found
+    numbers: dict[int, list[_Decision]] = {}
+    for own in best.values():
+        numbers.setdefault(own.number, []).append(own)
+    ranked = sorted(numbers.values(), key=lambda group: -sum(own.gain for own in group))
+    return [_joined(group, X[:, group[0].number], weights) for group in ranked[:max_numbers]]
+
+
+def _candidates(X: FloatArray, cardinalities: IntArray) -> Iterator[tuple[int, int]]:
+    """Pairs of a number and a category whose changes are rare in the order of the number."""
+    some = X[:: max(1, len(X) // _SCREENED_ROWS)]
+    categories = np.flatnonzero(cardinalities)
+    codes = some[:, categories]
+    # two rows in any order differ with probability 1 - Σ p²
+    expected = np.array(
+        [
+            1.0 - np.square(_frequencies(c, k)).sum()
+            for c, k in zip(codes.T, cardinalities[categories])
+        ]
+    )
+    for number in np.flatnonzero(cardinalities == 0).tolist():
+        seen = np.flatnonzero(~np.isnan(some[:, number]))
+        ordered = codes[seen[np.argsort(some[seen, number], kind="stable")]]
+        both = ~np.isnan(ordered[1:]) & ~np.isnan(ordered[:-1])
+        changes = ((ordered[1:] != ordered[:-1]) & both).sum(axis=0)
+        is_rare = changes < _MAX_CHANGES * expected * both.sum(axis=0)
+        yield from ((number, int(category)) for category in categories[is_rare])
+
+
+def _frequencies(codes: FloatArray, n_categories: int) -> FloatArray:
+    counts = np.bincount(codes[~np.isnan(codes)].astype(np.intp), minlength=n_categories)
+    return np.asarray(counts / max(1, counts.sum()))
+
+
+def _decide(
+    X: FloatArray,
+    weights: FloatArray,
+    cardinalities: IntArray,
+    number: int,
+    category: int,
+    is_integral: bool,
+) -> _Decision | None:
+    """The thresholds of a number that decide a category, if any do."""
+    seen = np.flatnonzero(~np.isnan(X[:, [number, category]]).any(axis=1))
+    order = seen[np.argsort(X[seen, number], kind="stable")]
+    values, own = X[order, number], weights[order]
+    labels = X[order, category][:, None] == np.arange(cardinalities[category])
+    ends = np.zeros((len(values) + 1, labels.shape[1]))
+    np.cumsum(own[:, None] * labels, axis=0, out=ends[1:])
+    places, gain = _step_places(values, ends)
+    counts = np.diff(ends[np.concatenate([[0], places, [len(values)]])], axis=0)
+    if not 2 <= len(counts) <= _MAX_BANDS or not _is_decided(counts):
+        return None
+    bands = np.repeat(np.arange(len(counts)), np.diff(np.concatenate([[0], places, [len(values)]])))
+    is_wrong = X[order, category] != counts.argmax(axis=1)[bands]
+    others = np.delete(np.arange(X.shape[1]), category)
+    if is_wrong.any() and not _is_pure_noise(
+        X[np.ix_(order, others)], own, cardinalities[others], bands, is_wrong
+    ):
+        return None
+    cuts = [_threshold(values[i - 1], values[i], is_integral) for i in places.tolist()]
+    return _Decision(number, category, np.array(cuts), counts, gain)
+
+
+def _step_places(values: FloatArray, ends: FloatArray) -> tuple[IntArray, float]:
+    """Places of the steps of a category's frequencies along a number, and the gain by them.
+
+    `values` (n,), increasing; `ends` (n + 1, k): counts of the categories up to each row. A band is
+    divided where the likelihood gains most, if the information criterion does: the place counts as
+    a parameter (Fayyad and Irani, 1993, "Multi-Interval Discretization of Continuous-Valued
+    Attributes").
+    """
+    between = np.flatnonzero(np.diff(values) > 0) + 1
+    n_free = np.count_nonzero(ends[-1]) - 1
+    places: list[int] = []
+    total = 0.0
+    open_bands = [(0, len(values))]
+    while open_bands and len(places) < _MAX_BANDS:
+        start, stop = open_bands.pop()
+        inside = between[(between > start) & (between < stop)]
+        if len(inside) == 0:
+            continue
+        left, right = ends[inside] - ends[start], ends[stop] - ends[inside]
+        whole = ends[[stop]] - ends[[start]]
+        gains = log_likelihood(left) + log_likelihood(right) - log_likelihood(whole)
+        best = int(gains.argmax())
+        gain = gains[best] - np.log(len(inside)) - 0.5 * n_free * np.log(max(whole.sum(), 1.0))
+        if gain > 0:
+            place, total = int(inside[best]), total + float(gain)
+            places.append(place)
+            open_bands += [(start, place), (place, stop)]
+    return np.sort(np.array(places, dtype=np.intp)), total
+
+
+def _is_decided(counts: FloatArray) -> bool:
+    """Whether each band has nearly one category only, another one than the band next to it."""
+    most, totals = counts.max(axis=1), counts.sum(axis=1)
+    wrong, without = totals.sum() - most.sum(), totals.sum() - counts.sum(axis=0).max()
+    return bool(
+        (totals[1:-1] >= _LEAST_ROWS).all()
+        and (np.diff(counts.argmax(axis=1)) != 0).all()
+        and (most >= (1.0 - _MAX_WRONG_IN_BAND) * totals).all()
+        and wrong <= min(_MAX_WRONG * totals.sum(), _MAX_WRONG_RATIO * without)
+    )
+
+
+def _is_pure_noise(
+    X: FloatArray,
+    weights: FloatArray,
+    cardinalities: IntArray,
+    bands: IntArray,
+    is_wrong: BoolArray,
+) -> bool:
+    """Whether rows with another category than that of their band differ in no other column.
+
+    The number itself is among the columns (n, d): wrong rows near a threshold show that the
+    category only becomes more probable there.
+    """
+    p_values: list[FloatArray] = []
+    is_number = cardinalities == 0
+    for band in np.unique(bands[is_wrong]).tolist():
+        inside = bands == band
+        wrong, own = is_wrong[inside].astype(float), weights[inside]
+        ranks = np.column_stack(
+            [rank_fractions(c, own) for c in (wrong, *X[inside][:, is_number].T)]
+        )
+        levels = np.column_stack(
+            [wrong, *(rank_levels(c, N_LEVELS) for c in ranks.T[1:]), *X[inside][:, ~is_number].T]
+        )
+        # Ranks show trends that levels hide where few rows are wrong
+        p_values += [g_test(levels, own)[0, 1:], rank_correlation_test(ranks, own)[0, 1:]]
+    others = np.concatenate(p_values)
+    # Bonferroni
+    return min(_nearness(weights, bands, is_wrong), others.min() * len(others)) >= _LEVEL / 2
+
+
+def _nearness(weights: FloatArray, bands: IntArray, is_wrong: BoolArray) -> float:
+    """Probability that wrong rows, in the order of the number, are as near to thresholds by chance.
+
+    Distances in ranks, relative to the band, are uniform if any row may be wrong: the sum of their
+    logarithms is chi-squared (Fisher's method). It is small for few rows already if the category
+    only becomes more probable at the threshold.
+    """
+    totals = np.bincount(bands, weights)
+    starts = np.cumsum(totals) - totals
+    position = (np.cumsum(weights) - weights / 2 - starts[bands]) / totals[bands]
+    distance = np.minimum(2 * position, 2 * (1 - position))
+    # the outermost bands end at one threshold
+    distance = np.where(bands == 0, 1 - position, distance)
+    distance = np.where(bands == len(totals) - 1, position, distance)
+    log_sum = float(weights[is_wrong] @ np.log(distance[is_wrong]))
+    return float(chdtrc(2 * weights[is_wrong].sum(), -2 * log_sum))
+
+
+def _threshold(low: float, high: float, is_integral: bool) -> float:
+    """The roundest threshold between two neighbouring numbers, of which `high` lies beyond it."""
+    steps = np.multiply.outer(10.0 ** np.arange(300, -301, -1), [1.0, 0.5]).ravel()
+    width = high - low
+    for step in steps[np.searchsorted(-steps, -4.0 * max(abs(low), abs(high), width)) :]:
+        # the one nearest to the middle, if there are several
+        point = float(f"{np.round((low + high) / 2 / step) * step:.15g}")
+        if low <= point <= high:
+            break
+        if step < 1e-3 * width:
+            point = (low + high) / 2
+            break
+    if is_integral:
+        return point + 0.5 if point == low else point - 0.5
+    # "at most low" and "less than high" are thresholds of data alike
+    return float(np.nextafter(low, high)) if point == low else point
+
+
+def _joined(group: list[_Decision], cells: FloatArray, weights: FloatArray) -> Thresholds:
+    """All thresholds of one number."""
+    cuts = np.unique(np.concatenate([own.cuts for own in group]))
+    tables = {}
+    for own in group:
+        prior = own.counts.sum(axis=0) + 1.0 / own.counts.shape[1]
+        priors = np.tile(prior / prior.sum(), (len(own.counts), 1))
+        masses = smoothed_masses(own.counts, priors, _SMOOTHING)
+        starts = np.concatenate([[-np.inf], cuts])
+        tables[own.category] = masses[np.searchsorted(own.cuts, starts, side="right")]
+    fractions = None
+    if not np.isnan(cells).any():
+        band = np.searchsorted(cuts, cells, side="right")
+        counts = np.bincount(band, weights, minlength=len(cuts) + 1)
+        fractions = counts / counts.sum()
+    return Thresholds(group[0].number, cuts, fractions, tables)
