@@ -198,10 +198,14 @@ def test_several_fitted_copies_are_averaged():
         (
             VotingRegressor([("a", Ridge()), ("b", KNeighborsRegressor())]),
             "predict",
-            "of its KNeighborsRegressor: KNeighborsRegressor has no closed form",
+            "KNeighborsRegressor has no closed form (of the member KNeighborsRegressor)",
         ),
         (VotingClassifier([("a", LOGISTIC)]), "votes", "a majority of votes is not linear"),
-        (BaggingRegressor(KNeighborsRegressor(), 2), "predict", "of its KNeighborsRegressor"),
+        (
+            BaggingRegressor(KNeighborsRegressor(), 2),
+            "predict",
+            "(of the member KNeighborsRegressor)",
+        ),
         (BaggingClassifier(LinearSVC(), 2), "predict_proba", "LinearSVC has no predict_proba"),
         (StackingRegressor([("a", FOREST)], passthrough=True), "predict", "passthrough=True"),
         (
@@ -215,7 +219,11 @@ def test_several_fitted_copies_are_averaged():
             "not a weighted sum of its members",
         ),
         (OneVsRestClassifier(DecisionTreeClassifier()), "predict_proba", "are normalised"),
-        (MultiOutputRegressor(KNeighborsRegressor()), "predict", "of its KNeighborsRegressor"),
+        (
+            MultiOutputRegressor(KNeighborsRegressor()),
+            "predict",
+            "(of the member KNeighborsRegressor)",
+        ),
         (
             TransformedTargetRegressor(SVR(), func=np.log, inverse_func=np.exp),
             "predict",
@@ -225,7 +233,7 @@ def test_several_fitted_copies_are_averaged():
         (
             VotingClassifier([("a", KNeighborsClassifier()), ("b", LOGISTIC)], voting="soft"),
             "predict_proba",
-            "of its KNeighborsClassifier",
+            "(of the member KNeighborsClassifier)",
         ),
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "fit") else None,

@@ -126,7 +126,7 @@ def _form_of(problem: Problem) -> ClosedForm:
     try:
         return closed_form(model, problem)
     except NoClosedFormError as reason:
-        raise NoClosedFormError(f"of its {type(model).__name__}: {reason}") from None
+        raise NoClosedFormError(f"{reason} (of the member {type(model).__name__})") from None
 
 
 def _affine(
