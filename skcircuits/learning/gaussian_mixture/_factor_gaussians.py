@@ -32,8 +32,10 @@ from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.numerics._small_cholesky import gram_of_lower
 from skcircuits.protocols import FloatArray, IntArray
 
-# Squared residual of the cells of the prior
+# Largest squared residual of the cells of the prior, and that of a component without factors, whose
+# noise is all of its variance
 _NOISE_SQUARE = 0.3
+_LEAST_NOISE = 1e-7  # keeps columns that factors determine from densities without bound
 _TINY = 1e-12  # keeps regressions without data solvable
 
 
@@ -44,8 +46,10 @@ class FactorGaussians:
     `stack`: means (K, c) with one pair of loadings and noise for all, or one per component.
     `mean_count`: weight of the prior of each mean, at zero, in cells.
     `jitter` (c,): variance of an observed cell within its recording interval.
-    `prior_count`: weight of the priors of noise and loadings of each column, in cells; at their
-    modes the column does not depend on the factors.
+    `prior_count`: weight of the priors of noise and loadings of each column, in cells. Loadings are
+    normal with variance 1 / q, so that q factors explain a column. Noise has an inverse gamma prior
+    whose scale is learned from all columns: a fixed one would hide columns that nearly determine
+    one another behind noise that is not theirs.
     """
 
     stack: FactorStack
@@ -122,7 +126,9 @@ class FactorGaussians:
         # A loop over distinct loadings, one or one per component; columns are batched inside
         for g in range(len(stack.loadings)):
             own = np.flatnonzero(stack.shape == g)
-            loadings, noise, means[own] = self._regress(*_of_pair(sums, g, own))
+            loadings, noise, means[own] = self._regress(
+                stack.noise_variances[g], *_of_pair(sums, g, own)
+            )
             pairs.append((loadings, noise))
         loadings, noise = (np.stack(parts) for parts in zip(*pairs, strict=True))
         return replace(self, stack=FactorStack(means, loadings, noise, stack.shape))
@@ -137,6 +143,7 @@ class FactorGaussians:
 
     def _regress(
         self,
+        noise: FloatArray,
         moments: FloatArray,
         crossed: FloatArray,
         squares: FloatArray,
@@ -144,32 +151,54 @@ class FactorGaussians:
         counts: FloatArray,
         first: FloatArray,
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Loadings (c, q), noise (c,) and means (K, c) of components with one pair."""
+        """Loadings (c, q), noise (c,) and means (K, c) of components with one pair.
+
+        `noise` (c,) so far: given it, loadings solve a ridge regression.
+        """
         q = factors.shape[2]
         total = np.maximum(counts + self.mean_count, _TINY)  # (K, c)
         prior_count = max(self.prior_count, _TINY)
-        moments = moments + prior_count * np.eye(q)
+        ridges = prior_count * q * noise
+        moments = moments + ridges[:, None, None] * np.eye(q)
         # eliminate the means from the normal equations
         scaled = factors / total[:, :, None]
         normal = moments - np.einsum("kcq,kcr->cqr", scaled, factors)
         sides = crossed - np.einsum("kcq,kc->cq", scaled, first)
         loadings = np.linalg.solve(normal, sides[:, :, None])[:, :, 0]
         means = (first - np.einsum("cq,kcq->kc", loadings, factors)) / total
-        # at the optimum, the squares left are those of the data less what is explained
+        # at the optimum, the squares left are those of the data less what is explained, less what
+        # the ridge adds
         left = squares - np.einsum("cq,cq->c", loadings, crossed) - (means * first).sum(axis=0)
+        left -= ridges * np.square(loadings).sum(axis=1)
         n_cells = counts.sum(axis=0)
         left = np.maximum(left, 0.0) + n_cells * self.jitter
-        noise = (left + prior_count * _NOISE_SQUARE) / (n_cells + prior_count)
+        noise = (left + prior_count * _noise_scales(noise, q)) / (n_cells + prior_count)
+        noise = np.maximum(noise, _LEAST_NOISE)
         noise[n_cells == 0.0] = 1.0  # no information about the column: standard normal
         return loadings, noise, means
 
     def log_prior(self) -> float:
         """Log prior up to a constant."""
         stack = self.stack
-        squares = self.prior_count * (_NOISE_SQUARE + np.square(stack.loadings).sum(axis=2))
-        np.add.at(squares, stack.shape, self.mean_count * np.square(stack.means))
-        terms = squares / stack.noise_variances + self.prior_count * np.log(stack.noise_variances)
-        return -0.5 * float(terms.sum())
+        scales = _noise_scales(stack.noise_variances, stack.n_factors)
+        ratios = scales / stack.noise_variances
+        pulls = np.zeros_like(stack.noise_variances)
+        np.add.at(pulls, stack.shape, np.square(stack.means))
+        terms = self.prior_count * (ratios - np.log(ratios))
+        terms += self.mean_count * pulls / stack.noise_variances
+        squares = self.prior_count * stack.n_factors * np.square(stack.loadings).sum()
+        return -0.5 * float(terms.sum() + squares)
+
+
+def _noise_scales(noise: FloatArray, n_factors: int) -> FloatArray:
+    """Scale of the inverse gamma prior of noise variances (..., c), shape (..., 1).
+
+    Of all scales, the harmonic mean makes the variances most probable.
+    """
+    if n_factors == 0:
+        return np.full((*noise.shape[:-1], 1), _NOISE_SQUARE)
+    harmonic: FloatArray = 1.0 / (1.0 / noise).mean(axis=-1, keepdims=True)
+    return np.minimum(harmonic, _NOISE_SQUARE)
 
 
 def _of_pair(sums: Sums, g: int, own: IntArray) -> Sums:

@@ -26,11 +26,12 @@ from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack,
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.protocols import BoolArray, FloatArray
 
-# Rows with uncorrelated columns of unit variance that every prior has: too few to matter,
-# but they keep covariances positive definite
-RIDGE_COUNT = 0.001
-# Rows that a covariance may be drawn by towards its target
-_STRENGTHS = np.geomspace(0.1, 2000.0, 30)
+# Rows with uncorrelated columns of unit variance that every prior has, and least rows that a
+# covariance may be drawn by towards its target: too few to matter, but they keep covariances
+# positive definite. A single component must be able to show that columns nearly determine one
+# another; several, which may move towards few rows each, must not collapse on them.
+_SINGLE_RIDGE, _SINGLE_STRENGTHS = 1e-5, np.geomspace(1e-5, 2000.0, 60)
+_RIDGE, _STRENGTHS = 1e-3, np.geomspace(0.1, 2000.0, 30)
 _LEAST_VARIANCE = 0.02  # of a direction, in a first guess of the covariance
 _SPARSE_SIZE = 1 << 15  # so many numbers are added up faster by a sparse matrix
 
@@ -84,6 +85,10 @@ class FullGaussians:
         """Components and distinct covariances, for which patterns of cells are grouped."""
         return self.stack.n_components, len(self.stack.distinct_covariances)
 
+    @property
+    def _ridge(self) -> float:
+        return _SINGLE_RIDGE if self.stack.n_components == 1 else _RIDGE
+
     def n_parameters(self) -> int:
         """Count the free parameters of all components."""
         size = self.stack.n_columns
@@ -100,8 +105,8 @@ class FullGaussians:
         means, scatter = self._scatter(sums)
         if self.kind == "tied":
             scatter, counts = scatter[None], counts.sum(keepdims=True)
-        total = (counts + self.strength + RIDGE_COUNT)[:, None, None]
-        prior = self.strength * self.target + RIDGE_COUNT * np.eye(len(self.target))
+        total = (counts + self.strength + self._ridge)[:, None, None]
+        prior = self.strength * self.target + self._ridge * np.eye(len(self.target))
         covariances = (scatter + prior) / total
         # Rounding differs across the diagonal
         covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
@@ -119,7 +124,8 @@ class FullGaussians:
         if self.kind == "tied":
             total = counts.sum(keepdims=True)
             diagonal = np.diag(np.maximum(np.diag(scatter) / max(total[0], 1e-300), 1e-6))
-            strength = _learned_strength(scatter[None], total, diagonal)
+            strengths = _SINGLE_STRENGTHS if self.stack.n_components == 1 else _STRENGTHS
+            strength = _learned_strength(scatter[None], total, diagonal, strengths)
             return replace(self, target=diagonal, strength=strength)
         target = self.target
         if self.kind == "shrunk":
@@ -127,7 +133,8 @@ class FullGaussians:
             target = 0.5 * (target + target.T) / (1.01 * max(counts.sum(), 1e-300))
             # The target must be invertible even where columns are collinear
             target += 1e-6 * np.eye(len(target))
-        strength = _learned_strength(completeness * scatter, completeness * counts, target)
+        own = completeness * scatter, completeness * counts
+        strength = _learned_strength(*own, target, _STRENGTHS)
         return replace(self, target=target, strength=strength)
 
     def relax(self, sums: Sums, together: FloatArray) -> Self:
@@ -157,9 +164,9 @@ class FullGaussians:
     def log_prior(self) -> float:
         """Log prior up to a constant, as the contribution of pseudo-rows."""
         stack = self.stack.distinct
-        scatter = self.strength * self.target + RIDGE_COUNT * np.eye(len(self.target))
+        scatter = self.strength * self.target + self._ridge * np.eye(len(self.target))
         traces = np.einsum("kij,ij->k", stack.precisions, scatter)
-        log_prior = (self.strength + RIDGE_COUNT) * stack.log_determinants + traces
+        log_prior = (self.strength + self._ridge) * stack.log_determinants + traces
         means = self.stack.means
         pulls = np.sum((means[:, None] @ self.stack.precisions)[:, 0] * means)
         return -0.5 * float(log_prior.sum() + self.mean_count * pulls)
@@ -235,8 +242,10 @@ def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> Flo
     return lower + np.tril(lower, -1).transpose(0, 2, 1)
 
 
-def _learned_strength(scatters: FloatArray, counts: FloatArray, target: FloatArray) -> float:
-    """Rows of the target that explain scatter matrices best, by their marginal likelihood.
+def _learned_strength(
+    scatters: FloatArray, counts: FloatArray, target: FloatArray, strengths: FloatArray
+) -> float:
+    """Rows of the target, among `strengths`, with the largest marginal likelihood of scatters.
 
     Each scatter (K, d, d) is that of N_k rows (counts (K,)) of a Gaussian whose covariance is
     drawn from an inverse Wishart distribution with mean `target` (d, d) and nu + d + 1 degrees
@@ -247,16 +256,16 @@ def _learned_strength(scatters: FloatArray, counts: FloatArray, target: FloatArr
     """
     size = len(target)
     if size < 2:
-        return float(_STRENGTHS[0])
+        return float(strengths[0])
     lower = np.linalg.cholesky(target)
     white = np.linalg.solve(lower, np.linalg.solve(lower, scatters).transpose(0, 2, 1))
     spectra = np.maximum(np.linalg.eigvalsh(white), 0.0)
-    freedom = _STRENGTHS + size + 1.0
+    freedom = strengths + size + 1.0
     half = 0.5 * (freedom + counts[:, None])
-    evidence = half * -np.log(_STRENGTHS[:, None] + spectra[:, None]).sum(axis=2)
-    evidence += 0.5 * freedom * size * np.log(_STRENGTHS)
+    evidence = half * -np.log(strengths[:, None] + spectra[:, None]).sum(axis=2)
+    evidence += 0.5 * freedom * size * np.log(strengths)
     # Gamma_d up to its constant, which cancels; for all strengths and scatters at once
     steps = 0.5 * np.arange(size)
     evidence += gammaln(half[:, :, None] - steps).sum(axis=2)
     evidence -= gammaln(0.5 * freedom[:, None] - steps).sum(axis=1)
-    return float(_STRENGTHS[evidence.sum(axis=0).argmax()])
+    return float(strengths[evidence.sum(axis=0).argmax()])

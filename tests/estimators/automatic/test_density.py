@@ -31,7 +31,7 @@ def test_the_mixture_is_that_of_its_members(fitted):
     assert fitted.weights_.sum() == pytest.approx(1.0)
 
 
-def test_every_family_is_compared_and_the_best_is_better_than_one_family(fitted):
+def test_every_family_is_compared(fitted):
     assert {row["family"] for row in fitted.selection_} == {
         "gaussian_mixture",
         "latent_tree",
@@ -39,9 +39,19 @@ def test_every_family_is_compared_and_the_best_is_better_than_one_family(fitted)
     }
     chosen = [row for row in fitted.selection_ if row["weight"]]
     assert fitted.selection_[: len(chosen)] == chosen
-    rows = curved(300, seed=2)
-    alone = GaussianMixtureDensity(random_state=0).fit(curved())
-    assert fitted.score(rows) > alone.score(rows) - 0.02
+
+
+def test_the_best_of_all_families_is_as_good_as_that_of_one():
+    gains = []
+    for seed in range(3):
+        learned, rows = curved(seed=seed), curved(1000, seed=100 + seed)
+        scores = [
+            own(random_state=0).fit(learned).score(rows)
+            for own in (AutomaticDensity, GaussianMixtureDensity)
+        ]
+        gains.append(scores[0] - scores[1])
+    # A table of 130 rows may mislead by more, three of them on average do not
+    assert np.mean(gains) > -0.02
 
 
 def test_mass_is_one_where_numbers_repeat():

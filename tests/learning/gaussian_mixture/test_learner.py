@@ -3,9 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
+from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import FactorAnalysis
 from sklearn.mixture import GaussianMixture
 
+from skcircuits import GaussianMixtureDensity
 from skcircuits.learning.gaussian_mixture._candidates import (
     Candidate,
     CandidateSpace,
@@ -411,3 +413,21 @@ def test_each_observed_cell_of_held_out_rows_is_hidden_in_one_turn():
     np.testing.assert_array_equal(numbers, ~np.isnan(held_out.table.numbers))
     np.testing.assert_array_equal(codes, held_out.table.codes >= 0)
     assert min(turn.hidden_numbers.sum() for turn in turns) > 0
+
+
+@pytest.mark.parametrize(
+    ("covariance_type", "peer"),
+    [("factor", FactorAnalysis(2, tol=1e-8, max_iter=5000)), ("tied", EmpiricalCovariance())],
+)
+@pytest.mark.parametrize("noise", [0.3, 0.03, 0.003])
+def test_columns_that_nearly_determine_one_another_keep_their_precision(
+    covariance_type, peer, noise
+):
+    rng = np.random.default_rng(0)
+    loadings = rng.normal(size=(8, 2))
+    X = rng.normal(size=(1060, 2)) @ loadings.T + noise * rng.normal(size=(1060, 8))
+    learned, held_out = X[:60], X[60:]
+    density = GaussianMixtureDensity(
+        n_components=1, covariance_type=covariance_type, n_factors=2, random_state=0
+    ).fit(learned)
+    assert density.score(held_out) > peer.fit(learned).score(held_out) - 0.05
