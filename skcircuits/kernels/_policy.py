@@ -38,9 +38,9 @@ PRODUCT_ROWS, PRODUCT_BYTES = 128, 1 << 25
 # Gathered points of a block of patterns stay in the cache; forms of many patterns at once, which
 # products need.
 PATTERN_BYTES, FORM_BYTES = 1 << 22, 1 << 22
-# Up to this many columns one matrix product over the d (d + 1) / 2 products of coordinates is
-# faster than a triangular product per pattern.
-MAX_PRODUCT_COLUMNS = 22
+# A triangular product per pattern takes, for each missing column (or observed one, if these are
+# fewer), the time of so many products of coordinates in one matrix product over all patterns.
+PRODUCTS_PER_COLUMN = 25
 # Adding a quadratic form to a row takes the time of so many columns of a matrix product:
 # `svr_missing.py speed`, 10 columns.
 COLUMNS_PER_FORM = 60

@@ -1,9 +1,9 @@
 """Expected RBF kernels of incomplete rows with complete points under a stack of Gaussians.
 
 With P the block of Lambda + 2 G at the missing columns of a pattern, the quadratic form t_mᵀ P⁻¹
-t_m is needed for every pattern and point. It is computed in one of three ways: for few columns as a
-product with the products of coordinates, else through the roots of P⁻¹ or of its complement,
-whichever is smaller.
+t_m is needed for every pattern and point. It is computed in one of three ways: for few columns, of
+which many are missing, as a product with the products of coordinates, else through the roots of P⁻¹
+or of its complement, whichever is smaller.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from skcircuits.kernels._policy import (
     FORM_BYTES,
     GATHERED_COST,
     GAUSSIAN_BYTES,
-    MAX_PRODUCT_COLUMNS,
     PATTERN_BYTES,
     PRODUCT_BYTES,
     PRODUCT_ROWS,
+    PRODUCTS_PER_COLUMN,
 )
 from skcircuits.kernels.integrals._gaussian_kernel_pairs import (
     factor_rbf_blocks,
@@ -206,7 +206,8 @@ def _is_cheaper_joined(points: ScaledPoints, group: PatternGroup) -> bool:
     n_products = points.stack.n_columns * (points.stack.n_columns + 1) // 2
     # Products that forms of their own, one per pattern, would have saved
     repeated = (len(group.rows) - group.n_patterns) * n_products
-    return points.has_products and repeated <= COLUMNS_PER_FORM * len(group.rows)
+    has_products = points.has_products(group.missing.shape[1])
+    return has_products and repeated <= COLUMNS_PER_FORM * len(group.rows)
 
 
 def _sums_of_products_and_forms(
@@ -314,10 +315,11 @@ class ScaledPoints:
         products = self.columns[:, i] * self.columns[:, j]
         return np.concatenate([products, self.distances[:, None]], axis=1)
 
-    @property
-    def has_products(self) -> bool:
-        """Whether there are few enough columns for the products of all pairs."""
-        return self.stack.n_columns <= MAX_PRODUCT_COLUMNS
+    def has_products(self, n_missing: int) -> bool:
+        """Whether forms of so many missing columns are fastest by the products of all pairs."""
+        n_columns = self.stack.n_columns
+        n_gathered = min(n_missing, n_columns - n_missing) + 1
+        return n_columns * (n_columns + 1) // 2 <= PRODUCTS_PER_COLUMN * n_gathered
 
     @cached_property
     def linear(self) -> FloatArray:
@@ -375,7 +377,7 @@ def quadratic_forms(
     step = max(1, FORM_BYTES // (8 * n_components * max(1, n_points)))
     for number, block in enumerate(group.blocks(step)):
         own = by_pattern[..., number * step : number * step + block.n_patterns]
-        if points.has_products:
+        if points.has_products(size):
             yield block, _coefficients(block, own, n_columns) @ points.products
             continue
         forms = np.empty((n_components, block.n_patterns, n_points))
