@@ -268,7 +268,13 @@ def _edges(values: FloatArray, weights: FloatArray, resolution: float) -> FloatA
     around = np.concatenate([distinct[shared] - half, distinct[shared] + half])
     n_left = MAX_CELLS - 2 * len(shared)
     ends = np.cumsum(counts)
-    group = np.floor((ends - counts / 2) / ends[-1] * n_left)
+    middle = (ends - counts / 2) / ends[-1] * n_left
+    group = np.floor(middle)
+    # The outermost groups are halved towards the ends, where densities fall, down to two rows
+    beyond = np.minimum(middle, n_left - middle)
+    most = max(0.0, np.floor(np.log2(ends[-1] / n_left)) - 1.0)
+    steps = np.clip(np.floor(-np.log2(beyond)), 0.0, most)
+    group += np.where(middle > n_left / 2, steps, -steps)
     firsts = np.flatnonzero(np.diff(group) > 0) + 1
     between = (distinct[firsts - 1] + distinct[firsts]) / 2
     edges = np.unique(np.concatenate([limits, around, between]))

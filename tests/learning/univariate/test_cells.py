@@ -32,6 +32,22 @@ def test_cells_cover_the_range_and_what_lies_beyond(scale):
     assert (np.diff(cells.edges) > 0).all()
 
 
+def test_outermost_cells_are_narrow_where_tails_are_long():
+    rng = np.random.default_rng(0)
+    errors = []
+    for _ in range(10):
+        values = rng.pareto(2.5, size=4000)
+        cells = make_cells(values)
+        counts = counts_of(cells, values)[0]
+        # halved down to two or three rows, a hundred and twenty-eighth of all rows elsewhere
+        assert counts[-3] <= 4
+        assert counts[0] <= 4
+        assert counts[8:-11].min() > 25
+        plain = cells.unit(cells.normalized(counts))
+        errors.append(plain.moments()[0] / values.mean() - 1.0)
+    assert abs(np.mean(errors)) < 0.03
+
+
 def test_units_give_each_cell_its_probability():
     rng = np.random.default_rng(1)
     values = np.concatenate([np.zeros(60), rng.normal(5.0, 1.0, size=140).round(1)])
