@@ -5,12 +5,7 @@ from scipy.special import softmax
 
 from skcircuits.estimators._base import check_is_fitted, make_generator
 from skcircuits.exceptions import CircuitPropertyError, must, require_count
-from skcircuits.trees import (
-    conditional_marginals,
-    edges_of,
-    sample_trees,
-    sampled_circuit,
-)
+from skcircuits.trees import conditional_marginals, edges_of, sample_trees, sampled_circuit
 
 _METHODS = {"auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
 

@@ -139,11 +139,7 @@ class Comparison:
     """Fits candidates to some rows and compares them on others."""
 
     def __init__(
-        self,
-        table: MixtureTable,
-        criterion: Criterion,
-        settings: EMSettings,
-        seed: int,
+        self, table: MixtureTable, criterion: Criterion, settings: EMSettings, seed: int
     ) -> None:
         self.settings = settings
         self.criterion = criterion

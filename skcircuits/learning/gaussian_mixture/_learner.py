@@ -318,9 +318,7 @@ def _step(
 
 
 def _expect(
-    table: MixtureTable,
-    state: MixtureState,
-    responsibilities: FloatArray | None = None,
+    table: MixtureTable, state: MixtureState, responsibilities: FloatArray | None = None
 ) -> tuple[float, tuple[Sums, Sums, Sums]]:
     """Log-likelihood, and sums over the rows: counts, numbers and categories."""
     log_likelihood = 0.0

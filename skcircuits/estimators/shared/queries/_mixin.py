@@ -20,9 +20,7 @@ from skcircuits.estimators.shared.queries._model_under_conditions import (
     ModelUnderConditions,
     has_bounds,
 )
-from skcircuits.estimators.shared.queries._quantiles import (
-    probability_bounds,
-)
+from skcircuits.estimators.shared.queries._quantiles import probability_bounds
 from skcircuits.estimators.shared.queries._totals import members
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
