@@ -88,7 +88,7 @@ def large(rng, n_rows=5000):
     label = np.digitize(size, [0.5, 2.0])
     label = np.where(rng.random(n_rows) < 0.01, rng.integers(3, size=n_rows), label)
     return (
-        _frame(Z).assign(size=size, label=np.array(list("abc"))[label]),
+        _frame(np.delete(Z, 2, axis=1)).assign(size=size, label=np.array(list("abc"))[label]),
         "label",
         "size",
         [0.5, 2],
