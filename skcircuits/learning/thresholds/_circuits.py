@@ -157,9 +157,9 @@ def _polynomial_within(unit: PiecewisePolynomial, variable: int, low: float, hig
     parts: Parts = []
     total = float(weights.sum() + masses.sum() + tails.sum())
     if total > _LEAST_MASS:
-        shares = [own / total for own in (weights, masses, tails)]
+        fractions = [own / total for own in (weights, masses, tails)]
         own = PiecewisePolynomial(
-            variable, knots, shares[0], atoms, shares[1], shares[2], unit.tail_scales
+            variable, knots, fractions[0], atoms, fractions[1], fractions[2], unit.tail_scales
         )
         parts.append((total, own))
     for side, near, far in (
