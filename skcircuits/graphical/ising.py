@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.exceptions import must, require
+from skcircuits.exceptions import must, require, require_count
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.numerics._arrays import float_array
@@ -107,10 +106,7 @@ class IsingModel(FactorGraph):
         ndarray of int of shape (n_edges, 2)
             The two variables of each edge.
         """
-        if not all(isinstance(size, Integral) and size >= 1 for size in (n_rows, n_columns)):
-            raise ValueError(
-                must("grid", "have a row and a column", n_rows=n_rows, n_columns=n_columns)
-            )
+        require_count(1, n_rows=n_rows, n_columns=n_columns)
         cell = np.arange(n_rows * n_columns).reshape(n_rows, n_columns)
         horizontal = np.stack([cell[:, :-1].ravel(), cell[:, 1:].ravel()], axis=1)
         vertical = np.stack([cell[:-1].ravel(), cell[1:].ravel()], axis=1)

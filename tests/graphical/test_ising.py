@@ -101,8 +101,9 @@ def test_bad_fields(fields):
 
 
 def test_bad_grids():
-    with pytest.raises(ValueError, match="have a row and a column"):
-        IsingModel.grid(0, 3)
+    for size in (0, True, 2.0):
+        with pytest.raises(ValueError, match="n_rows must be a positive integer"):
+            IsingModel.grid(size, 3)
     with pytest.raises(ValueError, match="couplings of a grid must be one number or 4"):
         IsingModel.grid(2, 2, couplings=[1.0, 2.0])
     with pytest.raises(ValueError, match="fields of a grid must be one number or 4"):
