@@ -13,7 +13,7 @@ with ``--curves``, the learning curves of Figure 3 for its start, ours and rando
 
 The pass with the best validation score is tested. All candidates of a model are fitted, or with
 ``--set`` one with these parameters. ``--mixture`` fits several models with their parameters and
-mixes them with the weights that maximise the likelihood of the validation rows. Scores are kept in
+mixes them as `StackingDensity` does, also those that are no circuits. Scores are kept in
 ``benchmarks/papers/twenty.jsonl``, curves in ``moat_curves.jsonl`` beside it, and not computed
 again.
 """
@@ -37,6 +37,7 @@ from skcircuits import (
     MoATDensity,
     StrudelDensity,
 )
+from skcircuits.learning._mixture_weights import likeliest_weights
 
 # Per model the estimator and its candidates, small ones first
 MODELS = {
@@ -117,7 +118,6 @@ SLIDES = {
     "ad": -14.00,
 }
 TOLERANCE_CIRCUIT = 0.005
-N_WEIGHT_STEPS = 500  # of expectation maximisation of the weights of a mixture
 STARTS = ("mutual_information", "published", "random")  # first parameters of learning curves
 N_RANDOM = 5  # runs whose curves are averaged, as in the paper
 
@@ -151,24 +151,16 @@ def run_mixture(name, members):
         fitted = make(MODELS[model][0], parameters, *splits[:2])
         scores.append([fitted.score_samples(rows) for rows in (valid, test)])
     held_out, tested = (np.column_stack(part) for part in zip(*scores, strict=True))
-    log_weights = np.full(len(members), -np.log(len(members)))
-    for _ in range(N_WEIGHT_STEPS):
-        log_weights = mixing_step(held_out, log_weights)
+    weights = likeliest_weights(held_out, np.ones(len(valid)))
+    log_weights = np.log(weights)
     return {
         "valid": float(logsumexp(held_out + log_weights, axis=1).mean()),
         "test": float(logsumexp(tested + log_weights, axis=1).mean()),
         "passes": len(members),
         "seconds": time.process_time() - start,
         "parameters": "; ".join(members),
-        "weights": np.exp(log_weights).round(3).tolist(),
+        "weights": weights.round(3).tolist(),
     }
-
-
-def mixing_step(log_prob, log_weights):
-    """One step of expectation maximisation of the weights of a mixture, which is concave."""
-    joint = log_prob + log_weights
-    responsibilities = joint - logsumexp(joint, axis=1, keepdims=True)
-    return logsumexp(responsibilities, axis=0) - np.log(len(log_prob))
 
 
 def read_member(text):

@@ -1,6 +1,7 @@
 """The public estimators, one file each."""
 
 from skcircuits.estimators.automatic.density import AutomaticDensity
+from skcircuits.estimators.automatic.stacking import StackingDensity
 from skcircuits.estimators.bbis import BBISWeighter
 from skcircuits.estimators.chow_liu import ChowLiuDensity
 from skcircuits.estimators.continuous_mixture import ContinuousMixtureDensity
@@ -30,6 +31,7 @@ __all__ = [
     "HiddenChowLiuDensity",
     "MoATDensity",
     "PooledEstimate",
+    "StackingDensity",
     "StrudelDensity",
     "WMISPNDensity",
     "pool",

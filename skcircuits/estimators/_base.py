@@ -20,6 +20,7 @@ from sklearn.utils._param_validation import HasMethods, Options, RealNotInt, Str
 from sklearn.utils._param_validation import Interval as _Interval
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.metadata_routing import process_routing
+from sklearn.utils.metaestimators import _BaseComposition as BaseComposition
 from sklearn.utils.multiclass import _ovr_decision_function as ovr_decision_function
 from sklearn.utils.validation import (
     _check_feature_names_in,
@@ -40,6 +41,7 @@ from skcircuits.tabular._frames import is_frame, with_index_of
 
 __all__ = [
     "CATEGORICAL_CONSTRAINTS",
+    "BaseComposition",
     "HasMethods",
     "Interval",
     "Options",

@@ -5,7 +5,6 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
@@ -18,6 +17,7 @@ from skcircuits.learning._continuous_mixture import (
     complete_by_latent_tree,
     learn_continuous_mixture,
 )
+from skcircuits.learning._mixture_weights import likeliest_weights
 
 
 class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
@@ -256,7 +256,8 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         ).state.circuit
         # Held-out rows decide on the fraction of each model
         scores = mixture_step.mixture.log_prob(validation.codes), tree.log_prob(validation.states)
-        return self._attributes(mixture_step, tree, _likeliest_weight(*scores, validation.weight))
+        weights = likeliest_weights(np.column_stack(scores), validation.weight)
+        return self._attributes(mixture_step, tree, float(weights[1]))
 
     def _schedule(self):
         return ContinuousSchedule(
@@ -305,12 +306,3 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
 def _mixed(first, second, weight):
     """Log probabilities of rows under a mixture of two; `weight` is the second's."""
     return np.logaddexp(first + np.log1p(-weight), second + np.log(weight))
-
-
-def _likeliest_weight(first, second, sample_weight):
-    """Weight of the second of two densities under which rows are likeliest: a concave problem."""
-
-    def loss(weight):
-        return -np.average(_mixed(first, second, weight), weights=sample_weight)
-
-    return float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)

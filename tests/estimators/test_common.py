@@ -34,6 +34,7 @@ from skcircuits import (
     GraphicalSVGDSampler,
     HiddenChowLiuDensity,
     MoATDensity,
+    StackingDensity,
     StrudelDensity,
     WMISPNDensity,
 )
@@ -94,6 +95,10 @@ ESTIMATORS = {
         {"n_latent_states": [2, 3]},
     ),
     "MoATDensity": (MoATDensity(max_iter=5, n_tree_samples=32), {"n_components": [1, 2]}),
+    "StackingDensity": (
+        StackingDensity([("one", ChowLiuDensity()), ("two", ChowLiuDensity(n_components=2))]),
+        {"two__n_components": [2, 3], "validation_fraction": [0.2, None]},
+    ),
     "StrudelDensity": (StrudelDensity(max_iter=10), {"n_components": [1, 2]}),
 }
 # Checks that scikit-learn lists as failing for its own estimator of the same kind
@@ -544,4 +549,4 @@ def test_counts_are_integers_that_arrays_have(name, value):
         if not isinstance(value, bool | np.bool_) and not is_count:
             continue
         with pytest.raises(ValueError, match=f"'{parameter}' parameter of {name} must be"):
-            cls(**{parameter: value})._validate_params()
+            make(name).set_params(**{parameter: value})._validate_params()

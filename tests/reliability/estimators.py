@@ -12,6 +12,12 @@ SMALL = {
     "ContinuousMixtureDensity": {"n_components": 4, "max_iter": 5},
     "GaussianMixtureDensity": {"n_components": 2},
     "HiddenChowLiuDensity": {"n_latent_states": 3},
+    "StackingDensity": {
+        "estimators": [
+            ("tree", skcircuits.ChowLiuDensity()),
+            ("trees", skcircuits.ChowLiuDensity(n_components=2)),
+        ]
+    },
     "StrudelDensity": {"max_iter": 5},
     "MoATDensity": {"max_iter": 3},
     "WMISPNDensity": {},

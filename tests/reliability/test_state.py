@@ -90,6 +90,12 @@ ESTIMATORS = {
         skcircuits.AutomaticDensity(families=["gaussian_mixture"], random_state=0),
         "score_samples",
     ),
+    "stacking": (
+        skcircuits.StackingDensity(
+            [("one", skcircuits.GaussianMixtureDensity(n_components=1))], random_state=0
+        ),
+        "score_samples",
+    ),
     "regressor": (
         skcircuits.ExpectedPredictionRegressor(density="gaussian_mixture", random_state=0),
         "predict",

@@ -1,1 +1,1 @@
-"""Automatic choice of a density."""
+"""Automatic choice of a density, and mixtures of given ones."""

@@ -167,13 +167,13 @@ class BaseDensity(
         return self._fit(X, sample_weight)
 
     @fit_context
-    def _fit_encoded(self, X, schema, sample_weight=None):
+    def _fit_encoded(self, X, schema, sample_weight=None, validation=None):
         """Fit on rows that another estimator has read by its own schema."""
         self.n_features_in_ = len(schema.columns)
         if all(isinstance(name, str) for name in schema.names):
             self.feature_names_in_ = np.array(schema.names, dtype=object)
         self._set_schema(schema)
-        return self._learn_rows(X, sample_weight)
+        return self._learn_rows(X, sample_weight, validation)
 
     def _fit(self, X, sample_weight, X_val=None):
         """Read the tables that users pass, then learn from their rows."""

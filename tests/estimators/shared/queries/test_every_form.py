@@ -16,6 +16,7 @@ from skcircuits import (
     GaussianMixtureDensity,
     HiddenChowLiuDensity,
     MoATDensity,
+    StackingDensity,
     StrudelDensity,
     WMISPNDensity,
     col,
@@ -31,6 +32,9 @@ DENSITIES = {
     "chow_liu": ChowLiuDensity(),
     "continuous_mixture": ContinuousMixtureDensity(max_iter=2, random_state=0),
     "automatic": AutomaticDensity(random_state=0),
+    "stacking": StackingDensity(
+        [("one", ChowLiuDensity()), ("two", ChowLiuDensity(n_components=2))], random_state=0
+    ),
 }
 ABOVE = float(np.nextafter(-0.5, 1.0))
 # The same condition in every form that can say it

@@ -1,0 +1,256 @@
+"""Mixtures of several densities, with weights that are learned from held-out rows."""
+
+from numbers import Integral
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import Bunch
+
+from skcircuits.circuits import Circuit, Sum
+from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, BaseComposition
+from skcircuits.estimators.shared._density import CircuitDensity
+from skcircuits.estimators.shared._rows import ValidationMixin
+from skcircuits.exceptions import must
+from skcircuits.learning._mixture_weights import likeliest_weights
+from skcircuits.parallel import Parallel, delayed
+
+
+class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
+    """Mixture of several densities, with weights that are learned by stacking.
+
+    The densities are fitted to a part of the rows. The weights of the mixture maximise the
+    likelihood of the other rows [1]_, which is a concave problem. Afterwards, the densities are
+    fitted to all rows. The mixture is a circuit, so that all queries are exact.
+
+    Parameters
+    ----------
+    estimators : list of (str, density)
+        Names and densities that learn a circuit. They are cloned. A density that is set to "drop"
+        (by `set_params`) is left out.
+    validation_fraction : float or None, default=0.1
+        Fraction of the rows that are held out to learn the weights, unless validation rows are
+        passed to `fit`. If None, or if the table is too small, the training rows are used instead.
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Categorical columns: those with a categorical dtype, none, or a mask, indices or names. This
+        choice holds for all densities, whatever their own parameters are.
+    handle_unknown : {"missing", "error"}, default="missing"
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
+    random_state : int, RandomState or None, default=None
+        Controls the choice of the held-out rows, and the randomness of densities whose own
+        ``random_state`` is None.
+    n_jobs : int, default=None
+        Number of parallel jobs over densities; the result does not depend on it.
+    verbose : int, default=0
+        Print the weights. Densities print by their own ``verbose``.
+
+    Attributes
+    ----------
+    circuit_ : Circuit
+        The mixture, over the original units and the codes of ``categories_``.
+    estimators_ : list of density
+        The fitted densities, without those that are dropped.
+    named_estimators_ : Bunch
+        The fitted densities by name; "drop" for those that are dropped.
+    weights_ : ndarray of shape (len(estimators_),)
+        Weights of the densities in the mixture.
+    is_categorical_ : ndarray of shape (n_features_in_,)
+        Mask of the categorical columns.
+    categories_ : list of ndarray or None
+        Categories of each column in the order of their codes, None for numerical columns.
+    n_features_in_ : int
+        Number of columns seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns seen during `fit`, if all of them are strings.
+
+    See Also
+    --------
+    AutomaticDensity : Chooses the densities as well.
+
+    Notes
+    -----
+    Validation rows that are passed to `fit` are also those of densities that use some. The
+    densities are then fitted once, to X. Otherwise, densities that need validation rows hold out
+    their own.
+
+    All densities must represent a column in the same way: by densities, by probabilities of its
+    values, or by point masses beside a density. Otherwise, their log densities are not comparable,
+    and an error names the column.
+
+    References
+    ----------
+    .. [1] Smyth and Wolpert, "Linearly Combining Density Estimators via Stacking", Machine
+       Learning 36, 1999.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits import ChowLiuDensity, HiddenChowLiuDensity, StackingDensity
+    >>> rng = np.random.default_rng(0)
+    >>> X = (rng.random((500, 1)) + 0.3 * rng.normal(size=(500, 4)) > 0.5).astype(float)
+    >>> members = [("tree", ChowLiuDensity()), ("latent", HiddenChowLiuDensity(n_latent_states=2))]
+    >>> density = StackingDensity(members, random_state=0).fit(X)
+    >>> density.weights_.shape
+    (2,)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "estimators": [list],
+        **ValidationMixin._validation_constraints,
+        **CATEGORICAL_CONSTRAINTS,
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    _given = None  # fitted densities and weights of an earlier fit, in clones that keep them
+
+    def __init__(
+        self,
+        estimators,
+        *,
+        validation_fraction=0.1,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        random_state=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.estimators = estimators
+        self.validation_fraction = validation_fraction
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def get_params(self, deep=True):
+        """Get the parameters, with ``deep`` also the densities by name and their parameters."""
+        return self._get_params("estimators", deep=deep)
+
+    def set_params(self, **params):
+        """Set parameters; ``<name>`` is a density or "drop", ``<name>__<parameter>`` its own."""
+        return self._set_params("estimators", **params)
+
+    def _learn_rows(self, X, sample_weight, validation=None):
+        self._check_estimators()
+        return super()._learn_rows(X, sample_weight, validation)
+
+    def _view_rows(self, rows):
+        return rows.in_canonical_order()
+
+    def _add_validation(self, rows, validation, generator):
+        # Without given ones, all rows are learned from in the end: `_fit_rows` holds some out
+        return super(ValidationMixin, self)._add_validation(rows, validation, generator)
+
+    def _fit_rows(self, rows, generator):
+        seeds = generator.integers(2**31 - 1, size=len(self.estimators)).tolist()
+        holds_out = rows.validation is None and self._given is None
+        part = rows.hold_out(self.validation_fraction, generator) if holds_out else rows
+        refits = len(part.X) < len(rows.X)
+        fit = self._init_callback_context(max_subtasks=len(self._members(seeds)) * (1 + refits))
+        fit.call_on_fit_task_begin(estimator=self)
+        self.estimators_ = self._fit_members(seeds, part, rows.validation, fit)
+        self.weights_ = self._learn_weights(part) if self._given is None else self._given[1]
+        if refits:
+            self.estimators_ = self._fit_members(seeds, rows, None, fit)
+        fit.call_on_fit_task_end(estimator=self)
+        self.circuit_ = _mixed(self.estimators_, self.weights_)
+        fitted = iter(self.estimators_)
+        self.named_estimators_ = Bunch(
+            **{name: e if _is_dropped(e) else next(fitted) for name, e in self.estimators}
+        )
+
+    def _members(self, seeds):
+        """Unfitted copies of the densities, seeded where they have no seed."""
+        if self._given is not None:
+            return [member._clone_for_draw() for member in self._given[0]]
+        members = []
+        for (name, given), seed in zip(self.estimators, seeds, strict=True):
+            if not _is_dropped(given):
+                member = clone(given)
+                member._convergence_way_out = f"Increase {name}__max_iter or {name}__tol."
+                if member.get_params(deep=False).get("random_state", seed) is None:
+                    member.set_params(random_state=seed)
+                members.append(member)
+        return members
+
+    def _fit_members(self, seeds, rows, validation, fit):
+        """Fit copies of the densities, each as a task for callbacks."""
+        given = None if validation is None else validation.X
+        return Parallel(n_jobs=self.n_jobs)(
+            delayed(_fit_member)(
+                self, member, fit.subcontext(task_name=type(member).__name__), rows, given
+            )
+            for member in self._members(seeds)
+        )
+
+    def _learn_weights(self, part):
+        """Weights under which rows are likeliest, from densities that were not fitted to them."""
+        # Before more time is spent: whether the circuits can be mixed at all
+        _mixed(self.estimators_, np.full(len(self.estimators_), 1.0 / len(self.estimators_)))
+        rows = part.validation
+        X = self._known(rows.X)
+        log_prob = np.column_stack([member.circuit_.log_prob(X) for member in self.estimators_])
+        weights = likeliest_weights(log_prob, rows.weight)
+        if self.verbose:
+            print(f"[StackingDensity] weights {weights.round(3).tolist()}")
+        return weights
+
+    def _known(self, X):
+        # What one density knows is possible under the mixture
+        unknown = np.all([np.isnan(member._known(X)) for member in self.estimators_], axis=0)
+        return np.where(unknown, np.nan, X)
+
+    def _log_density(self, X):
+        return super()._log_density(self._known(X))
+
+    def _draw(self, n_samples, X, generator):
+        if X is None:
+            return super()._draw(n_samples, None, generator)
+        return np.where(np.isnan(X), super()._draw(n_samples, self._known(X), generator), X)
+
+    def _clone_for_draw(self):
+        cloned = super()._clone_for_draw()
+        cloned._given = self.estimators_, self.weights_
+        return cloned
+
+    def _check_estimators(self):
+        """Refuse what cannot be mixed before anything is fitted."""
+        try:
+            names, members = zip(*self.estimators, strict=True)
+        except (TypeError, ValueError):
+            names = members = ()
+        if all(map(_is_dropped, members)):
+            condition = "be a list of (name, density), not all of them dropped"
+            raise ValueError(must("estimators", condition, estimators=self.estimators))
+        self._validate_names(names)
+        for name, member in zip(names, members, strict=True):
+            if _is_dropped(member):
+                continue
+            if not isinstance(member, CircuitDensity):
+                condition = "be a density that learns a circuit"
+                raise ValueError(must(f"Estimator {name!r}", condition, estimator=member))
+            member._validate_params()
+
+
+def _is_dropped(member):
+    return isinstance(member, str) and member == "drop"
+
+
+def _fit_member(stack, member, task, rows, validation):
+    """Fit one density as a task of the fit of all."""
+    with task.propagate_callback_context(member):
+        task.call_on_fit_task_begin(estimator=stack)
+        member._fit_encoded(rows.X, stack._schema, rows.weight, validation)
+        task.call_on_fit_task_end(estimator=stack)
+    return member
+
+
+def _mixed(members, weights):
+    """The mixture of the circuits of some densities."""
+    if len(members) == 1:
+        return members[0].circuit_
+    circuit = Circuit(Sum([member.circuit_.root for member in members], weights=weights))
+    circuit.plan  # noqa: B018 whether the units of each column are of one kind
+    return circuit

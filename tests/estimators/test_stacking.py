@@ -1,0 +1,159 @@
+"""Mixtures of several densities with learned weights."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from skcircuits import (
+    ChowLiuDensity,
+    CircuitImputer,
+    GaussianMixtureDensity,
+    MoATDensity,
+    StackingDensity,
+)
+from skcircuits.exceptions import CircuitPropertyError
+
+
+class Recorder:
+    """Callback that records the names of the tasks that begin."""
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    def setup(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context, **data):
+        self.seen.append(context.task_name)
+
+    def on_fit_task_end(self, estimator, context, **data):
+        return False
+
+    def teardown(self, estimator, context):
+        pass
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    hidden = rng.random(200) < 0.5
+    frame = pd.DataFrame(
+        {
+            "a": rng.normal(3.0 * hidden, 1.0),
+            "b": rng.normal(-2.0 * hidden, 1.0),
+            "c": np.where(hidden ^ (rng.random(200) < 0.1), "yes", "no"),
+        }
+    )
+    return frame.mask(rng.random(frame.shape) < 0.1)
+
+
+def stack(**options):
+    members = [
+        ("one", GaussianMixtureDensity(n_components=1)),
+        ("two", GaussianMixtureDensity(n_components=2)),
+        ("three", GaussianMixtureDensity(n_components=3)),
+    ]
+    return StackingDensity(members, random_state=0, **options)
+
+
+def test_the_mixture_is_that_of_its_members(table):
+    density = stack().fit(table)
+    assert density.weights_.sum() == pytest.approx(1.0)
+    members = np.column_stack(
+        [member._log_density(table_codes(density, table)) for member in density.estimators_]
+    )
+    expected = logsumexp(members + np.log(density.weights_), axis=1)
+    np.testing.assert_allclose(density.score_samples(table), expected, rtol=1e-10)
+    queries = [member.probability("a > 1", given={"c": "yes"}) for member in density.estimators_]
+    joint = [member.probability({"c": "yes"}) for member in density.estimators_]
+    exact = density.weights_ * joint @ np.array(queries) / (density.weights_ @ joint)
+    assert density.probability("a > 1", given={"c": "yes"}) == pytest.approx(exact, rel=1e-9)
+
+
+def table_codes(density, table):
+    return density._read_table(table)
+
+
+def test_weights_maximise_the_likelihood_of_validation_rows(table):
+    train, valid = table[:140], table[140:]
+    density = stack().set_params(three="drop").fit(train, X_val=valid)
+    members = [member.score_samples(valid) for member in density.estimators_]
+    shares = np.linspace(0, 1, 2001)[:, None]
+    grid = np.log(shares * np.exp(members[0]) + (1 - shares) * np.exp(members[1])).mean(axis=1)
+    assert density.score(valid) >= grid.max() - 1e-7
+    assert density.weights_[0] == pytest.approx(shares[grid.argmax(), 0], abs=2e-3)
+
+
+def test_held_out_rows_are_learned_from_in_the_end(table):
+    density = stack(validation_fraction=0.3).fit(table)
+    alone = clone(density.estimators_[0]).fit(table)
+    np.testing.assert_allclose(
+        density.estimators_[0].score_samples(table), alone.score_samples(table), rtol=1e-9
+    )
+
+
+def test_names_and_dropped_members(table):
+    density = stack().set_params(one="drop", two__n_components=4).fit(table)
+    assert density.named_estimators_["one"] == "drop"
+    assert density.named_estimators_["two"] is density.estimators_[0]
+    assert density.estimators_[0].n_components == 4
+    assert density.get_params()["three__n_components"] == 3
+    single = density.set_params(three="drop").fit(table)
+    np.testing.assert_array_equal(single.weights_, [1.0])
+
+
+def test_search_over_a_nested_parameter(table):
+    search = GridSearchCV(stack(), {"two__n_components": [2, 4]}, cv=2).fit(table)
+    assert search.best_estimator_.named_estimators_["two"].n_components in (2, 4)
+
+
+def test_pickles_answer_alike(table):
+    density = stack().fit(table)
+    again = pickle.loads(pickle.dumps(density))
+    np.testing.assert_array_equal(again.score_samples(table), density.score_samples(table))
+    assert clone(density).get_params().keys() == density.get_params().keys()
+
+
+def test_draws_of_an_imputer(table):
+    imputer = CircuitImputer(density=stack(), strategy="sample", random_state=0)
+    assert not pd.DataFrame(imputer.fit(table).transform(table)).isna().any(axis=None)
+
+
+def test_draws_of_parameters_keep_the_weights(table):
+    density = stack().fit(table)
+    encoded = density._read_table(table)
+    drawn = density._clone_for_draw()
+    drawn._fit_encoded(encoded, density._schema, np.random.default_rng(0).exponential(size=200))
+    np.testing.assert_array_equal(drawn.weights_, density.weights_)
+    assert drawn.estimators_[0]._is_draw
+    assert (drawn.score_samples(table) != density.score_samples(table)).any()
+
+
+def test_callbacks_see_every_fit(table):
+    seen = []
+    density = stack().set_callbacks(Recorder(seen))
+    density.fit(table)
+    assert seen.count("GaussianMixtureDensity") == 6  # a trial and a fit to all rows of each
+
+
+def test_densities_and_probabilities_are_not_mixed():
+    X = np.random.default_rng(0).integers(2, size=(60, 2)).astype(float)
+    members = [("normal", GaussianMixtureDensity()), ("tree", ChowLiuDensity())]
+    with pytest.raises(CircuitPropertyError, match="variable 0 must be all discrete or all cont"):
+        StackingDensity(members).fit(X)
+
+
+def test_what_cannot_be_mixed_is_refused(table):
+    with pytest.raises(ValueError, match=r"Estimator 'all' must be a density that learns"):
+        StackingDensity([("all", MoATDensity())]).fit(table)
+    with pytest.raises(ValueError, match="not all of them dropped"):
+        StackingDensity([("a", "drop")]).fit(table)
+    with pytest.raises(ValueError, match="not unique"):
+        StackingDensity([("a", ChowLiuDensity()), ("a", ChowLiuDensity())]).fit(table)
+    with pytest.raises(ValueError, match="'n_components' parameter of ChowLiuDensity"):
+        StackingDensity([("a", ChowLiuDensity(n_components=-1))]).fit(table)
