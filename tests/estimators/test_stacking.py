@@ -65,7 +65,7 @@ def test_the_mixture_is_that_of_its_members(table):
     density = stack().fit(table)
     assert density.weights_.sum() == pytest.approx(1.0)
     members = np.column_stack(
-        [member._log_density(table_codes(density, table)) for member in density.estimators_]
+        [member._log_density(density._read_table(table)) for member in density.estimators_]
     )
     expected = logsumexp(members + np.log(density.weights_), axis=1)
     np.testing.assert_allclose(density.score_samples(table), expected, rtol=1e-10)
@@ -73,10 +73,6 @@ def test_the_mixture_is_that_of_its_members(table):
     joint = [member.probability({"c": "yes"}) for member in density.estimators_]
     exact = density.weights_ * joint @ np.array(queries) / (density.weights_ @ joint)
     assert density.probability("a > 1", given={"c": "yes"}) == pytest.approx(exact, rel=1e-9)
-
-
-def table_codes(density, table):
-    return density._read_table(table)
 
 
 def test_weights_maximise_the_likelihood_of_validation_rows(table):
@@ -151,9 +147,11 @@ def test_densities_and_probabilities_are_not_mixed():
 def test_what_cannot_be_mixed_is_refused(table):
     with pytest.raises(ValueError, match=r"Estimator 'all' must be a density that learns"):
         StackingDensity([("all", MoATDensity())]).fit(table)
+    with pytest.raises(ValueError, match=r"Estimator 'all' must be a density that learns"):
+        CircuitImputer(density=StackingDensity([("all", MoATDensity())])).fit(table)
     with pytest.raises(ValueError, match="not all of them dropped"):
         StackingDensity([("a", "drop")]).fit(table)
     with pytest.raises(ValueError, match="not unique"):
         StackingDensity([("a", ChowLiuDensity()), ("a", ChowLiuDensity())]).fit(table)
-    with pytest.raises(ValueError, match="'n_components' parameter of ChowLiuDensity"):
+    with pytest.raises(ValueError, match="Estimator 'a': The 'n_components' parameter of"):
         StackingDensity([("a", ChowLiuDensity(n_components=-1))]).fit(table)

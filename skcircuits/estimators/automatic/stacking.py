@@ -231,7 +231,10 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
             if not isinstance(member, CircuitDensity):
                 condition = "be a density that learns a circuit"
                 raise ValueError(must(f"Estimator {name!r}", condition, estimator=member))
-            member._validate_params()
+            try:
+                member._validate_params()
+            except ValueError as error:
+                raise ValueError(f"Estimator {name!r}: {error}") from error
 
 
 def _is_dropped(member):
