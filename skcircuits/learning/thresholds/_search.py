@@ -31,6 +31,7 @@ _LEAST_ROWS = 8  # between thresholds: near a threshold that is none, a few rows
 # Rows of other categories than that of their band: fraction of all, of any band, and of those
 # without the number
 _MAX_WRONG, _MAX_WRONG_IN_BAND, _MAX_WRONG_RATIO = 0.08, 0.2, 0.6
+_LEAST_WIDTH = 1e-3  # of a band of one number, relative to the way to its neighbours
 _SMOOTHING = 0.25  # most rows in common, times four, that are added to each band
 _LEVEL = 0.05  # probability of finding that other columns matter where none does
 
@@ -257,17 +258,35 @@ def _threshold(low: float, high: float, is_integral: bool) -> float:
 
 def _joined(group: list[_Decision], cells: FloatArray, weights: FloatArray) -> Thresholds:
     """All thresholds of one number."""
-    cuts = np.unique(np.concatenate([own.cuts for own in group]))
+    values = np.unique(cells[~np.isnan(cells)])
+    cuts, places = _separate(np.concatenate([own.cuts for own in group]), values)
     tables = {}
     for own in group:
         prior = own.counts.sum(axis=0) + 1.0 / own.counts.shape[1]
         priors = np.tile(prior / prior.sum(), (len(own.counts), 1))
         masses = smoothed_masses(own.counts, priors, _SMOOTHING)
-        starts = np.concatenate([[-np.inf], cuts])
-        tables[own.category] = masses[np.searchsorted(own.cuts, starts, side="right")]
+        firsts = np.searchsorted(values, own.cuts)
+        tables[own.category] = masses[np.searchsorted(firsts, np.append(0, places), side="right")]
     fractions = None
     if not np.isnan(cells).any():
         band = np.searchsorted(cuts, cells, side="right")
         counts = np.bincount(band, weights, minlength=len(cuts) + 1)
         fractions = counts / counts.sum()
     return Thresholds(group[0].number, cuts, fractions, tables)
+
+
+def _separate(cuts: FloatArray, values: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Increasing cuts between which densities have mass, and the places of their bands in `values`.
+
+    Cuts between the same two of the increasing `values` (n,) are the same one: no row lies between
+    them. A band of one value ("at least 18", "more than 18") reaches halfway to its neighbours.
+    """
+    cuts = np.unique(cuts)
+    places, kept = np.unique(np.searchsorted(values, cuts), return_index=True)
+    cuts = cuts[kept]
+    middles = values[:-1] / 2 + values[1:] / 2
+    below, above = middles[places - 1][:-1], middles[places - 1][1:]
+    is_narrow = (np.diff(places) == 1) & (np.diff(cuts) < _LEAST_WIDTH * (above - below))
+    own = np.flatnonzero(is_narrow)
+    cuts[own], cuts[own + 1] = below[own], above[own]
+    return cuts, places

@@ -85,6 +85,33 @@ def test_tables_without_thresholds_have_none():
     assert found_in(np.column_stack([X, np.full(100, np.nan)]), [0, 0, 0, 3, 2]) == []
 
 
+@pytest.mark.parametrize("labels", ["two columns", "one column"])
+def test_a_band_of_one_number_has_a_width(labels):
+    _, X = table(600)
+    X[:, 0] = np.round(X[:, 0], 1)
+    sides = [X[:, 0] >= 0.2, X[:, 0] > 0.2]
+    flags = sides if labels == "two columns" else [sides[0] ^ sides[1]]
+    (own,) = found_in(np.column_stack([X, *flags]), [0, 0, 0, 3, *[2] * len(flags)])
+    np.testing.assert_allclose(own.cuts, [0.15, 0.25])
+    bands = [[0, 1, 1], [0, 0, 1]] if labels == "two columns" else [[0, 1, 0]]
+    np.testing.assert_array_equal(
+        [own.tables[4 + i].argmax(axis=1) for i in range(len(flags))], bands
+    )
+
+
+def test_thresholds_without_rows_between_them_are_the_same():
+    numbers = np.concatenate([np.linspace(0, 25.1, 200), [26.6, 28.6], np.linspace(29.9, 60, 200)])
+    X = np.column_stack([numbers, numbers > 27.5, numbers > 27.5])
+    # one category alone has the threshold 27, the other 28
+    X[numbers == 26.6, 1] = X[numbers == 28.6, 2] = np.nan
+    (own,) = found_in(X, [0, 2, 2])
+    np.testing.assert_allclose(own.fractions, [0.5, 0.5])
+    for column in (1, 2):
+        seen = ~np.isnan(X[:, column])
+        bands = np.searchsorted(own.cuts, X[seen, 0], side="right")
+        np.testing.assert_array_equal(own.tables[column].argmax(axis=1)[bands], X[seen, column])
+
+
 def test_the_numbers_that_tell_most_are_divided():
     _, X = table(600)
     flags = [X[:, j] > cut for j, cut in ((0, 0.0), (1, 2.0), (2, 0.2))]
