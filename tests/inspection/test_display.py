@@ -3,10 +3,9 @@
 import builtins
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from skcircuits import ChowLiuDensity, MoATDensity
+from skcircuits import ChowLiuDensity
 from skcircuits.circuits import Bernoulli, Circuit
 from skcircuits.inspection import (
     CircuitDisplay,
@@ -17,19 +16,7 @@ from skcircuits.inspection import (
 )
 
 plt = pytest.importorskip("matplotlib.pyplot")
-
-
-@pytest.fixture(autouse=True)
-def headless():
-    plt.switch_backend("Agg")
-    yield
-    plt.close("all")
-
-
-@pytest.fixture(scope="module")
-def density():
-    X = pd.DataFrame(np.random.default_rng(0).integers(2, size=(80, 4)), columns=list("abcd"))
-    return MoATDensity(n_components=2, max_iter=3, random_state=0).fit(X)
+pytestmark = pytest.mark.usefixtures("headless")
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,10 @@
 import numpy as np
-import pandas as pd
 import pytest
 
-from skcircuits import MoATDensity
 from skcircuits.inspection import EdgeMarginalsDisplay
 
 plt = pytest.importorskip("matplotlib.pyplot")
-
-
-@pytest.fixture(autouse=True)
-def headless():
-    plt.switch_backend("Agg")
-    yield
-    plt.close("all")
-
-
-@pytest.fixture(scope="module")
-def density():
-    X = pd.DataFrame(np.random.default_rng(0).integers(2, size=(80, 4)), columns=list("abcd"))
-    return MoATDensity(n_components=2, max_iter=3, random_state=0).fit(X)
+pytestmark = pytest.mark.usefixtures("headless")
 
 
 @pytest.mark.parametrize("kind", ["heatmap", "graph"])

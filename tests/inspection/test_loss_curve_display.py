@@ -1,25 +1,12 @@
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
 from skcircuits import HiddenChowLiuDensity, MoATDensity, StrudelDensity
 from skcircuits.inspection import LossCurveDisplay
 
-plt = pytest.importorskip("matplotlib.pyplot")
-
-
-@pytest.fixture(autouse=True)
-def headless():
-    plt.switch_backend("Agg")
-    yield
-    plt.close("all")
-
-
-@pytest.fixture(scope="module")
-def density():
-    X = pd.DataFrame(np.random.default_rng(0).integers(2, size=(80, 4)), columns=list("abcd"))
-    return MoATDensity(n_components=2, max_iter=3, random_state=0).fit(X)
+pytest.importorskip("matplotlib.pyplot")
+pytestmark = pytest.mark.usefixtures("headless")
 
 
 def test_curves(density):

@@ -179,7 +179,10 @@ class AutomaticDensity(CircuitDensity):
         if found:
             part, schema = replace(rows, X=rows.X[:, columns]), schema.select(columns)
         self._fit_mixture(part, schema, seed, generator)
-        self.circuit_ = _mixed([d.circuit_ for d in self.densities_], self.weights_, columns, found)
+        circuits = [density.circuit_ for density in self.densities_]
+        if found:
+            circuits = [with_decided(circuit, columns, found) for circuit in circuits]
+        self.circuit_ = mixed(circuits, self.weights_)
         if self.selection == "cells" and len(self.densities_) > 1:
             self._mean_bounds = mean_bounds(np.where(self._schema.is_categorical, np.nan, rows.X))
         self.log_likelihood_ = self._mean_log_likelihood(rows)
@@ -347,10 +350,8 @@ def _own_pool(table, comparison):
     return {single: 1} if is_enough else None
 
 
-def _mixed(circuits, weights, columns, found):
-    """One circuit that mixes some over some columns, with the categories that are decided."""
-    if found:
-        circuits = [with_decided(circuit, columns, found) for circuit in circuits]
+def mixed(circuits, weights):
+    """One circuit that mixes some."""
     if len(circuits) == 1:
         return circuits[0]
     return Circuit(Sum([circuit.root for circuit in circuits], weights=weights))

@@ -7,8 +7,8 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
-from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, BaseComposition
+from skcircuits.estimators.automatic.density import mixed
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.exceptions import must
@@ -252,8 +252,6 @@ def _fit_member(stack, member, task, rows, validation):
 
 def _mixed(members, weights):
     """The mixture of the circuits of some densities."""
-    if len(members) == 1:
-        return members[0].circuit_
-    circuit = Circuit(Sum([member.circuit_.root for member in members], weights=weights))
+    circuit = mixed([member.circuit_ for member in members], weights)
     circuit.plan  # noqa: B018 whether the units of each column are of one kind
     return circuit
