@@ -171,8 +171,10 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
 
     def _decides_pairs(self):
         """Tell whether the decision function has a column for each pair of classes."""
-        shape = getattr(last_step(self.estimator_), "decision_function_shape", None)
-        return shape == "ovo" and len(self.classes_) > 2
+        model = last_step(self.estimator_)
+        while hasattr(model, "final_estimator_"):  # of a stack, whose decisions are its own
+            model = last_step(model.final_estimator_)
+        return getattr(model, "decision_function_shape", None) == "ovo" and len(self.classes_) > 2
 
     @available_if(_model_has("predict_proba"))
     def predict_proba(self, X):

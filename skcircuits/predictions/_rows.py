@@ -111,8 +111,17 @@ class Response:
 
     def _ask(self, model: Any, table: Any) -> FloatArray:
         if self.method == "votes":
-            return (model.predict(table)[:, None] == model.classes_).astype(np.float64)
+            return _votes(model.predict(table), model.classes_)
         return as_matrix(getattr(model, self.method)(table))
+
+
+def _votes(labels: Any, classes: Any) -> FloatArray:
+    """Indicators (n, k) of the classes of each target side by side, or labels that are some."""
+    if isinstance(classes, list):
+        return np.hstack([_votes(own, seen) for own, seen in zip(labels.T, classes)])
+    if labels.ndim == 2:  # they do not exclude each other
+        return as_matrix(labels)
+    return (labels[:, None] == classes).astype(np.float64)
 
 
 def as_matrix(answer: Any) -> FloatArray:

@@ -10,7 +10,12 @@ from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyRegressor
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor, StackingRegressor
+from sklearn.ensemble import (
+    RandomForestClassifier,
+    RandomForestRegressor,
+    StackingClassifier,
+    StackingRegressor,
+)
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
@@ -18,7 +23,7 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import ComplementNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
-from sklearn.svm import SVC, SVR
+from sklearn.svm import SVC, SVR, LinearSVC
 from sklearn.utils import all_estimators
 
 from skcircuits import (
@@ -180,6 +185,34 @@ def test_decision_functions_of_pairs_choose_classes():
     # Votes of expected differences and expected votes hardly ever differ
     assert (pairs.predict(incomplete) == classes.predict(incomplete)).mean() > 0.9
     assert pairs.score(incomplete, y) > 0.6
+
+
+def test_stacks_decide_pairs_if_their_final_classifier_does():
+    """Three pairs of three classes."""
+    X, y, incomplete = table(n=200)
+    y = np.digitize(y, np.quantile(y, [0.3, 0.6]))
+    final = make_pipeline(StandardScaler(), SVC(decision_function_shape="ovo"))
+    stack = StackingClassifier([("a", LogisticRegression(max_iter=500))], final)
+    settings = {"density": GaussianMixtureDensity(n_components=1), "random_state": 0}
+    wrapped = ExpectedPredictionClassifier(stack, **settings).fit(X, y)
+    assert wrapped.decision_function(incomplete).shape == (200, 3)
+    assert wrapped.score(incomplete, y) > 0.6
+
+
+def test_votes_of_classifiers_of_several_targets():
+    X, y, incomplete = table(n=200)
+    first = np.array(["low", "high"])[(y > np.median(y)).astype(int)]
+    second = np.digitize(X[:, 1], np.quantile(X[:, 1], [0.3, 0.6])).astype(str)
+    targets = np.column_stack([first, second])
+    settings = {"density": GaussianMixtureDensity(n_components=1), "random_state": 0}
+    both = ExpectedPredictionClassifier(MultiOutputClassifier(LinearSVC()), **settings)
+    predicted = both.fit(X, targets).predict(incomplete)
+    assert both.method_.startswith("draws")
+    for j, own in enumerate(targets.T):
+        alone = ExpectedPredictionClassifier(LinearSVC(), method="draws", **settings)
+        # Expected votes and the sign of expected decisions hardly ever differ
+        assert (alone.fit(X, own).predict(incomplete) == predicted[:, j]).mean() > 0.9
+    assert np.isfinite(both.value_of_measuring(incomplete[:5])).all()
 
 
 def test_labels_that_do_not_exclude_each_other():

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
+from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import (
     BaggingClassifier,
     BaggingRegressor,
@@ -13,6 +15,8 @@ from sklearn.ensemble import (
     VotingClassifier,
     VotingRegressor,
 )
+from sklearn.kernel_approximation import Nystroem
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
@@ -89,6 +93,18 @@ SUMS = {
         0,
         1,
     ),
+    "stack with columns": (
+        StackingRegressor([("a", FOREST)], Ridge(), cv=2, passthrough=True),
+        "predict",
+        0,
+        1,
+    ),
+    "stack of classifiers with columns": (
+        StackingClassifier([("a", PROBABLE), ("b", LinearSVC())], LinearSVC(), passthrough=True),
+        "decision_function",
+        2,
+        1,
+    ),
     "stack of classifiers": (
         StackingClassifier([("a", LOGISTIC), ("b", LinearSVC())], LogisticRegression(), cv=2),
         "decision_function",
@@ -151,8 +167,9 @@ def test_sums_of_models_against_draws(name):
         VotingRegressor([("a", Ridge()), ("b", LinearRegression())]),
         BaggingRegressor(Ridge(), 3, max_features=2, random_state=0),
         StackingRegressor([("a", Ridge()), ("b", LinearRegression())], Ridge(), cv=2),
+        StackingRegressor([("a", Ridge())], Ridge(), cv=2, passthrough=True),
     ],
-    ids=["votes", "bag", "stack"],
+    ids=["votes", "bag", "stack", "stack with columns"],
 )
 def test_sums_of_linear_models_are_linear(model):
     circuit = gaussian_circuit()
@@ -160,6 +177,47 @@ def test_sums_of_linear_models_are_linear(model):
     form, _ = find_closed_form(problem)
     assert form.name == "linear model"
     assert_exact(form, problem, INCOMPLETE_NUMBERS)
+
+
+NARROW = KernelRidge(kernel="rbf", gamma=1e7)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        VotingRegressor([("a", NARROW), ("b", Ridge())]),
+        VotingRegressor([("a", NARROW), ("b", DummyRegressor())]),
+        make_pipeline(Nystroem(n_components=20, gamma=1e7, random_state=0), Ridge(alpha=1e-3)),
+    ],
+    ids=["beside a slope", "beside a constant", "landmarks"],
+)
+def test_kernels_that_no_trial_row_is_near_are_no_constants(model):
+    circuit = gaussian_circuit()
+    problem = problem_of(train(model, circuit, n_rows=20), circuit)
+    form, reason = find_closed_form(problem)
+    assert form is not None, reason
+    rows = circuit.sample(20, random_state=1)  # those of the training
+    rows[:, 2] = NAN
+    assert_exact(form, problem, rows, with_variance=False, tol=1e-7)
+
+
+def test_calibrated_narrow_kernels_are_not_taken_for_constants():
+    circuit = gaussian_circuit()
+    model = CalibratedClassifierCV(SVC(gamma=1e8), cv=2)
+    problem = problem_of(train(model, circuit, n_classes=2), circuit, "predict_proba")
+    assert find_closed_form(problem)[0] is None
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_scales_and_shifts_of_the_target(scale):
+    circuit = gaussian_circuit()
+    X = circuit.sample(60, random_state=1)
+    stack = StackingRegressor([("a", FOREST), ("b", Ridge())], LinearRegression(), cv=2)
+    model = stack.fit(X, scale * (1e3 + np.sin(X[:, 0]) + X[:, 1]))
+    form, reason = find_closed_form(problem_of(model, circuit))
+    assert form is not None, reason
+    expected = model.final_estimator_.coef_
+    np.testing.assert_allclose(form.matrix.ravel(), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["targets", "scaled targets"])
@@ -207,7 +265,6 @@ def test_several_fitted_copies_are_averaged():
             "(of the member KNeighborsRegressor)",
         ),
         (BaggingClassifier(LinearSVC(), 2), "predict_proba", "LinearSVC has no predict_proba"),
-        (StackingRegressor([("a", FOREST)], passthrough=True), "predict", "passthrough=True"),
         (
             StackingRegressor([("a", FOREST)], PoissonRegressor(), cv=2),
             "predict",

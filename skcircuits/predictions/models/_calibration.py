@@ -20,6 +20,7 @@ from skcircuits.predictions._closed_forms import (
 from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import Response
 from skcircuits.predictions.models._additive import probe
+from skcircuits.predictions.models._linear import LinearForm
 from skcircuits.predictions.models._logistic import LogisticForm
 from skcircuits.protocols import FloatArray
 
@@ -46,6 +47,10 @@ def _of_copy(single: Problem) -> ClosedForm:
     if not hasattr(calibrator, "a_") or not hasattr(copy.estimator, "decision_function"):
         raise NoClosedFormError("the calibration is not a sigmoid of a decision function")
     decide = replace(single.response, models=[copy.estimator], method="decision_function")
+    # By its family, not by its values: narrow kernels are constant at nearly all rows
+    form = closed_form(last_step(copy.estimator), replace(single, response=decide))
+    if not isinstance(form, LinearForm):
+        raise NoClosedFormError("the model is not a sum of functions of single columns")
 
     def score(X: FloatArray) -> FloatArray:
         # Platt's parametrisation, 1 / (1 + exp(a f + b))

@@ -14,6 +14,7 @@ from sklearn import linear_model
 from sklearn.cross_decomposition import CCA, PLSCanonical, PLSRegression
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyRegressor
+from sklearn.kernel_approximation import Nystroem
 from sklearn.svm import LinearSVC, LinearSVR
 
 from skcircuits.circuits import Circuit
@@ -24,6 +25,7 @@ from skcircuits.predictions._closed_forms import (
     WeightedSum,
     closed_form,
     is_plainly_missing,
+    steps_of,
 )
 from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
@@ -139,17 +141,15 @@ def linear_form(problem: Problem) -> LinearForm:
 
 
 def build_linear(model: Any, problem: Problem) -> ClosedForm:
-    """Build the form of linear models, on the columns, on landmarks or on squares."""
-    try:
-        return linear_form(problem)
-    except NoClosedFormError as reason:
-        # Not additive over the columns: two other forms are tried before giving up
-        for form in (nystroem_form, quadratic_form):
-            try:
-                return form(problem)
-            except NoClosedFormError:
-                continue
-        raise reason
+    """Build the form of linear models, on landmarks, on the columns or on squares."""
+    reasons = []
+    # Landmarks first: their kernels may be so narrow that no trial row is near one
+    for form in (nystroem_form, linear_form, quadratic_form):
+        try:
+            return form(problem)
+        except NoClosedFormError as reason:
+            reasons.append(reason)
+    raise reasons[1]
 
 
 def build_log_linear(model: Any, problem: Problem) -> ClosedForm:
@@ -179,6 +179,8 @@ def _build_logistic(single: Problem) -> ClosedForm:
     (model,) = single.response.models
     if not hasattr(model, "decision_function"):
         raise NoClosedFormError("the classifier has no decision function")
+    if any(isinstance(step, Nystroem) and step.kernel != "linear" for step in steps_of(model)):
+        raise NoClosedFormError("the model is not a sum of functions of single columns")
     score = single.asking("decision_function").response
     trials = single.trial_rows()
     scores, expected = score(trials), single.response(trials)

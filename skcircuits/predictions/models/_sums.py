@@ -23,6 +23,7 @@ from sklearn.ensemble import (
 )
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.preprocessing import FunctionTransformer
 
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
@@ -30,11 +31,12 @@ from skcircuits.predictions._closed_forms import (
     Problem,
     WeightedSum,
     closed_form,
+    dense,
     last_step,
     transformed,
 )
 from skcircuits.predictions._rows import Response, as_matrix
-from skcircuits.predictions.models._linear import build_log_linear, linear_form
+from skcircuits.predictions.models._linear import LinearForm, build_log_linear, linear_form
 from skcircuits.predictions.models._trees import build_trees, is_sum_of_trees
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -47,6 +49,9 @@ MODELS = (
     VotingClassifier,
     VotingRegressor,
 )
+
+# Least step of differences, relative to the values: their rounding is far below the check
+LEAST_STEP = 1e-3
 
 
 class Member(NamedTuple):
@@ -66,14 +71,25 @@ class Combination(NamedTuple):
 
 def build_sum(model: Any, problem: Problem) -> ClosedForm:
     """Build the form of a model that combines others linearly."""
-    try:
-        return linear_form(problem)  # which has variances too
-    except NoClosedFormError:
-        return WeightedSum.average(problem, _sum_of_members)
+    form = WeightedSum.average(problem, _sum_of_members)
+    return linear_form(problem) if _is_linear(form) else form  # which has variances too
+
+
+def _is_linear(form: ClosedForm) -> bool:
+    # By its members, not by its values: narrow kernels are constant at nearly all rows
+    if isinstance(form, WeightedSum):
+        return all(map(_is_linear, form.forms))
+    return isinstance(form, LinearForm)
 
 
 for _type in MODELS:
     closed_form.register(_type, build_sum)
+
+
+@closed_form.register
+def _of_columns(model: FunctionTransformer, problem: Problem) -> ClosedForm:
+    # The columns that a stack passes through
+    return linear_form(problem)
 
 
 @closed_form.register(BaggingClassifier)
@@ -102,7 +118,7 @@ def _sum_of_members(single: Problem) -> ClosedForm:
     problems = [_problem_of(member, single) for member in members]
     expected = single.ask(single.response, trials)
     answers = np.hstack([single.ask(problem.response, trials) for problem in problems])
-    matrix, shift = _affine(combine, answers)
+    matrix, shift = _affine(partial(single.ask, combine), answers)
     single.check(answers @ matrix + shift, expected, "a weighted sum of its members")
     return WeightedSum([_form_of(problem) for problem in problems], matrix, shift)
 
@@ -134,11 +150,16 @@ def _affine(
 ) -> tuple[FloatArray, FloatArray]:
     """Matrix (q, k) and shift (k,) of an affine function, by differences around answers (n, q)."""
     centre, spread = answers.mean(axis=0), answers.std(axis=0)
-    steps = np.diag(np.where(spread > 0, spread, 1.0))
     with np.errstate(all="ignore"):  # other functions are found out by their values
-        values = as_matrix(function(np.vstack([centre + steps, centre - steps])))
+        size = np.abs(np.append(centre, as_matrix(function(centre[None])))).max()
+        # Members that hardly vary here may vary elsewhere: steps must not vanish in rounding
+        steps = np.maximum(spread, LEAST_STEP * size)
+        steps[steps == 0] = 1.0
+        points = np.vstack([centre + np.diag(steps), centre - np.diag(steps)])
+        values = as_matrix(function(points))
     up, down = np.split(values, 2)
-    matrix = (up - down) / (2.0 * np.diag(steps)[:, None])
+    above, below = (np.diag(part) for part in np.split(points, 2))
+    matrix = (up - down) / (above - below)[:, None]
     return matrix, (up + down).mean(axis=0) / 2.0 - centre @ matrix
 
 
@@ -181,15 +202,16 @@ def _of_bag(model: Any, method: str) -> Combination:
 @combination_of.register(StackingClassifier)
 @combination_of.register(StackingRegressor)
 def _of_stack(model: Any, method: str) -> Combination:
-    if model.passthrough:
-        raise NoClosedFormError("passthrough=True is not supported")
     members = [Member(one, m) for one, m in zip(model.estimators_, model.stack_method_)]
+    if model.passthrough:
+        members.append(Member(FunctionTransformer(dense), "transform"))
     final = getattr(model.final_estimator_, method)
     if not hasattr(model, "classes_") or len(model.classes_) > 2:
         return Combination(members, final)
     # Of two classes the final estimator sees the probability of the second
-    kept = [[False, True] if m == "predict_proba" else [True] for m in model.stack_method_]
-    return Combination(members, lambda answers: final(answers[:, np.concatenate(kept)]))
+    sizes = [2 if m == "predict_proba" else 1 for m in model.stack_method_]
+    firsts = [sum(sizes[:i]) for i, size in enumerate(sizes) if size == 2]
+    return Combination(members, lambda answers: final(np.delete(answers, firsts, axis=1)))
 
 
 @combination_of.register(MultiOutputClassifier)
