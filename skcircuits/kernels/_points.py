@@ -14,7 +14,7 @@ once per distinct restriction and gathered where scopes are combined.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
-from skcircuits.circuits.engine._passes import feedforward, log_values
+from skcircuits.circuits.engine._passes import LogDensities, feedforward, log_values
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.queries._marginals import require_possible
@@ -31,6 +31,7 @@ from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.kernels._policy import MAX_FRACTION, MAX_OUTPUTS, ROW_BYTES, TABLE_BYTES
 from skcircuits.kernels.families._structure import Combination, KernelStructure, Part, value_of
 from skcircuits.kernels.integrals.registry import (
+    LogBlocks,
     expected_at_points,
     joint_at_points,
     kind_of_term,
@@ -452,8 +453,12 @@ def expected_kernel_products(
         for rows, values in expected_kernels_at_points(kernel, X, points):
             yield rows, values @ coefficients
         return
-    weights = _weights(kernel, X, None).linear
-    for rows, _, logs in _row_blocks(kernel, X, points):
+    group = kernel.inputs[0]
+    blocks = _log_blocks(kernel, group, X, points)
+    assert blocks is not None
+    # Densities and kernels share the conditional distributions of the rows
+    weights = _weights(kernel, X, evidence={group.layer: blocks}).linear
+    for rows, logs in blocks:
         # The sum over points comes before that over components: no mixture of kernels is formed
         np.exp(logs, out=logs)
         products = logs.reshape(-1, len(points)) @ coefficients
@@ -469,7 +474,7 @@ def _is_mixture_of(group: InputGroup, kernel: PointPlan) -> bool:
         len(layers) == 1
         and isinstance(layers[0], SumLayer)
         and np.array_equal(layers[0].children, group.positions)
-        and _log_blocks(kernel, group) is not None
+        and _streamed_term(kernel, group) is not None
     )
 
 
@@ -504,10 +509,9 @@ def _row_blocks(
     suits it; the other groups follow.
     """
     for group in kernel.inputs:
-        blocks = _log_blocks(kernel, group)
+        blocks = _log_blocks(kernel, group, X, points)
         if blocks is not None:
-            columns = group.layer.scopes[0]
-            for rows, values in blocks(X[:, columns], points[:, columns]):
+            for rows, values in blocks:
                 yield rows, group, values
             return
     # Values of all units at the rows and points of a block are held at once
@@ -516,7 +520,21 @@ def _row_blocks(
         yield np.arange(block.start, block.stop), None, None
 
 
-def _log_blocks(kernel: PointPlan, group: InputGroup) -> Callable[..., Any] | None:
+def _log_blocks(
+    kernel: PointPlan, group: InputGroup, X: FloatArray, points: FloatArray
+) -> LogBlocks | None:
+    """The values of a group as a stream, where it has one."""
+    found = _streamed_term(kernel, group)
+    if found is None:
+        return None
+    blocks, functions = found
+    columns = group.layer.scopes[0]
+    return blocks(group.layer, functions, X[:, columns], points[:, columns])
+
+
+def _streamed_term(
+    kernel: PointPlan, group: InputGroup
+) -> tuple[Callable[..., LogBlocks], Any] | None:
     """What streams the values of a group; None for univariate units and sums of kernels."""
     if group.layer.scopes.shape[1] == 1 or len(group.positions) < len(group.layer):
         return None
@@ -526,7 +544,7 @@ def _log_blocks(kernel: PointPlan, group: InputGroup) -> Callable[..., Any] | No
     # Logarithms of one term can be streamed; sums of several need the values themselves.
     if blocks is None or len(terms) > 1 or terms[0][0] != 1.0:
         return None
-    return lambda X, points: blocks(group.layer, terms[0][1].functions, X, points)
+    return blocks, terms[0][1].functions
 
 
 def bytes_per_point_row(plan: Plan) -> int:
@@ -535,9 +553,14 @@ def bytes_per_point_row(plan: Plan) -> int:
     return plan.bytes_per_row + 16 * len(plan.weights.log)
 
 
-def _weights(kernel: PointPlan, X: FloatArray, weights: SumWeights | None) -> SumWeights:
+def _weights(
+    kernel: PointPlan,
+    X: FloatArray,
+    weights: SumWeights | None = None,
+    evidence: Mapping[InputLayer, LogDensities] | None = None,
+) -> SumWeights:
     """Weights of the circuits of rows, in the plan of the circuit times the kernel."""
-    weights = posterior_weights(kernel.circuit, X) if weights is None else weights
+    weights = posterior_weights(kernel.circuit, X, evidence) if weights is None else weights
     if kernel.sources is None:
         return weights
     # Coefficients of the kernel are the same under every row; the others are the row's weights.
@@ -548,15 +571,18 @@ def _weights(kernel: PointPlan, X: FloatArray, weights: SumWeights | None) -> Su
     return SumWeights(log)
 
 
-def posterior_weights(plan: Plan, X: FloatArray) -> SumWeights:
+def posterior_weights(
+    plan: Plan, X: FloatArray, evidence: Mapping[InputLayer, LogDensities] | None = None
+) -> SumWeights:
     """Weights of the conditional circuits of rows, θ_c p_c(x_o) / p_n(x_o): (n_edges, n).
 
-    Raises ``ZeroProbabilityError`` where the observed cells of a row are impossible.
+    ``evidence``: as for `log_values`. Raises ``ZeroProbabilityError`` where the observed cells of a
+    row are impossible.
     """
     if not plan.sum_layers and not any(layer.is_discrete for _, layer in plan.inputs):
         # Nothing to choose from, and a density is positive everywhere.
         return SumWeights(np.empty((0, len(X))))
-    values = log_values(plan, X)
+    values = log_values(plan, X, evidence)
     require_possible(plan, values[plan.root])
     posteriors = np.empty((len(plan.weights.log), len(X)))
     for layer in plan.sum_layers:

@@ -438,13 +438,13 @@ def _offsets(
         else:
             sides = -pulled[:, missing, rows].transpose(1, 0, 2)
         if not stack.is_shared:
-            cases = _of_rows(by_pattern, pattern).reshape(size, size, -1)
+            cases = of_rows(by_pattern, pattern).reshape(size, size, -1)
             solved = solve_factored(cases, sides.reshape(size, 1, -1))
             result[:, :, places] = solved.reshape(size, n_components, -1)
             continue
         for g in range(by_pattern.shape[2]):
             own = np.flatnonzero(stack.shape == g)
-            cases = _of_rows(by_pattern[:, :, g], pattern)
+            cases = of_rows(by_pattern[:, :, g], pattern)
             result[:, own, places] = solve_factored(cases, sides[:, own])
     return result
 
@@ -460,7 +460,7 @@ def _pull(stack: GaussianStack, X: FloatArray) -> FloatArray:
     return contract("kij,kjn->kin", stack.precisions, delta)
 
 
-def _of_rows(by_pattern: FloatArray, pattern: IntArray) -> FloatArray:
+def of_rows(by_pattern: FloatArray, pattern: IntArray) -> FloatArray:
     """Expand values per pattern, along the last axis, to all rows."""
     if len(pattern) == by_pattern.shape[-1] and pattern[-1] == len(pattern) - 1:
         return by_pattern  # patterns are sorted and none is left out: a row each

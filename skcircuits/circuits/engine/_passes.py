@@ -78,16 +78,26 @@ def feedforward(
 Evidence = Mapping[InputLayer, Conditionals]
 
 
+class LogDensities(Protocol):
+    """Log densities of the units of a layer at some rows."""
+
+    def log_prob(self) -> FloatArray:
+        """Shape (n_units, n)."""
+
+
 def given(plan: Plan, X: FloatArray) -> Evidence:
     """Values of the numerical layers at rows, for a forward pass and conditional means after it."""
     layers = (layer for _, layer in plan.inputs)
     return {layer: layer.given(X) for layer in layers if isinstance(layer, NumericalLayer)}
 
 
-def log_values(plan: Plan, X: FloatArray, evidence: Evidence | None = None) -> FloatArray:
+def log_values(
+    plan: Plan, X: FloatArray, evidence: Mapping[InputLayer, LogDensities] | None = None
+) -> FloatArray:
     """Log value of every unit at every row, (n_units, n); NaN cells are marginalised.
 
-    ``evidence``: the result of `given` for these rows, if means are needed later.
+    ``evidence``: what gives the densities of some layers, such as the result of `given` for these
+    rows, if means are needed later.
     """
     known = evidence or {}
 

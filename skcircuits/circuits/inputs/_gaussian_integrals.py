@@ -134,15 +134,23 @@ def complete(
     variances of missing cells are written into it.
     """
     groups = joined_groups(np.isnan(X), (stack.n_components, len(stack.distinct_covariances)))
+    log_densities, offsets, blocks = given_cells(stack, X, groups)
+    if variances is not None:
+        for block in blocks:
+            _write_variances(variances, block)
+    return log_densities, offsets
+
+
+def given_cells(
+    stack: GaussianStack, X: FloatArray, groups: list[PatternGroup]
+) -> tuple[FloatArray, FloatArray, list[ConditionalBlock]]:
+    """`center_rows` of rows however far off, and of rows of which nothing is observed."""
     with np.errstate(over="ignore", invalid="ignore"):
         log_densities, offsets, blocks = center_rows(stack, X, groups)
     log_densities[np.isnan(log_densities)] = -np.inf
     # Nothing observed: the integral over all cells is one
     log_densities[:, np.isnan(X).all(axis=1)] = 0.0
-    if variances is not None:
-        for block in blocks:
-            _write_variances(variances, block)
-    return log_densities, offsets
+    return log_densities, offsets, blocks
 
 
 def _write_variances(variances: FloatArray, block: ConditionalBlock) -> None:

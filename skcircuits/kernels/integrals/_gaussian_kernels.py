@@ -8,12 +8,13 @@ or of its complement, whichever is smaller.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from skcircuits.circuits.inputs._gaussian_integrals import given_cells
 from skcircuits.exceptions import must
 from skcircuits.kernels._policy import (
     BAND_ROWS,
@@ -31,9 +32,14 @@ from skcircuits.kernels.integrals._gaussian_kernel_pairs import (
     log_expected_rbf_pairs,
 )
 from skcircuits.numerics._arrays import Rows, as_run
-from skcircuits.numerics._factor_stack import FactorStack
-from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, conditional_blocks
-from skcircuits.numerics._patterns import PatternGroup
+from skcircuits.numerics._factor_stack import FactorStack, factor_log_density
+from skcircuits.numerics._gaussian_stack import (
+    ConditionalBlock,
+    GaussianStack,
+    conditional_blocks,
+    of_rows,
+)
+from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.numerics._small_cholesky import (
     cholesky,
     contract,
@@ -75,35 +81,69 @@ def log_expected_rbf(
     H = (Lambda + 2 G)^{-1}.
     """
     result = np.empty((stack.n_components, len(X), len(points)))
-    for rows, values in log_expected_rbf_blocks(stack, X, points, gamma):
+    for rows, values in LogExpectedRBF(stack, X, points, gamma):
         result[:, rows] = values
     return result
 
 
-def log_expected_rbf_blocks(
-    stack: GaussianStack, X: FloatArray, points: FloatArray, gamma: float | FloatArray
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Give :func:`log_expected_rbf` block by block: rows (p,) and their values (K, p, m).
+class LogExpectedRBF:
+    """:func:`log_expected_rbf` block by block: rows (p,) and their values (K, p, m).
 
     What depends on the missing cells alone is computed once for all rows; a block stays in the
     cache and need never be stored. Each row comes once, in no particular order; the consumer may
-    overwrite the values.
+    overwrite the values. Log densities of the rows, where they are asked for, share the conditional
+    Gaussians with the values.
     """
-    gammas = np.broadcast_to(np.asarray(gamma, dtype=np.float64), (stack.n_columns,))
-    _refuse_points_of_width_zero(stack, gammas)
-    # Differences of squares lose their digits far from all points: such rows are computed apart
-    far = _is_far(stack, X, points, gammas)
-    if far.any():
+
+    def __init__(
+        self, stack: GaussianStack, X: FloatArray, points: FloatArray, gamma: float | FloatArray
+    ) -> None:
+        """Refuse kernels of width zero."""
+        self._stack, self._X, self._points = stack, X, points
+        self._gammas = np.broadcast_to(np.asarray(gamma, dtype=np.float64), (stack.n_columns,))
+        self._blocks: list[ConditionalBlock] | None = None
+        _refuse_points_of_width_zero(stack, self._gammas)
+
+    def log_prob(self) -> FloatArray:
+        """Log densities of the observed cells, shape (K, n)."""
+        if isinstance(self._stack, FactorStack):
+            return factor_log_density(self._stack, self._X)
+        groups = group_patterns(np.isnan(self._X))
+        log_densities, _, self._blocks = given_cells(self._stack, self._X, groups)
+        return log_densities
+
+    def __iter__(self) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Give the blocks."""
+        stack, X, points, gammas = self._stack, self._X, self._points, self._gammas
+        # Differences of squares lose their digits far from all points: such rows are computed apart
+        far = _is_far(stack, X, points, gammas)
+        if not far.any():
+            yield from _near_rows(stack, X, points, gammas, self._blocks)
+            return
         yield from _far_rows(stack, X, points, gammas, np.flatnonzero(far))
+        near = np.flatnonzero(~far)
+        for rows, values in _near_rows(stack, X[near], points, gammas, None):
+            yield near[rows], values
+
+
+def _near_rows(
+    stack: GaussianStack,
+    X: FloatArray,
+    points: FloatArray,
+    gammas: FloatArray,
+    blocks: list[ConditionalBlock] | None,
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Complete rows, then incomplete ones, given their conditional Gaussians if these are known."""
     incomplete = np.isnan(X).any(axis=1)
-    complete_rows, rows = np.flatnonzero(~(incomplete | far)), np.flatnonzero(incomplete & ~far)
+    complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete)
     if len(complete_rows):
         yield from _complete_rows(stack, X, points, gammas, complete_rows)
     if len(rows) and isinstance(stack, FactorStack) and _has_few_factors(stack, X[rows]):
         for place, values in factor_rbf_blocks(stack, X[rows], points, gammas):
             yield rows[place], values
     elif len(rows):
-        yield from _incomplete_rows(stack, X, points, gammas, rows)
+        conditional = conditional_blocks(stack, X) if blocks is None else blocks
+        yield from _incomplete_rows(stack, X, points, gammas, conditional)
 
 
 def _refuse_points_of_width_zero(stack: GaussianStack, gammas: FloatArray) -> None:
@@ -174,38 +214,46 @@ def _complete_rows(
 
 
 def _incomplete_rows(
-    stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray
+    stack: GaussianStack,
+    X: FloatArray,
+    points: FloatArray,
+    gammas: FloatArray,
+    blocks: Iterable[ConditionalBlock],
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """Incomplete rows: quadratic forms per pattern and covariance, then one product per row."""
-    X = X[rows]
     # Gaussians with a covariance in common are centred alike, so that they share the forms
     sharers = [as_run(np.flatnonzero(stack.shape == g)) for g in range(stack.distinct.n_components)]
     centres = np.stack([stack.means[own].mean(axis=0) for own in sharers])
-    scaled = ScaledPoints(stack.distinct, centres, points, gammas)
-    for block in conditional_blocks(stack, X):
+    scaled = ScaledPoints(
+        stack.distinct, centres, points, gammas, np.asarray(np.isnan(X).any(axis=0))
+    )
+    for block in blocks:
         group = block.group
         smoothed = _smoothed(stack, block, gammas)
-        left_side = _left_side(stack, X, block, centres, gammas, smoothed)
-        if not stack.is_shared and _is_cheaper_joined(scaled, group):
-            forms = _coefficients(group, _of_patterns(smoothed[0], group), stack.n_columns)
-            left_side = np.concatenate([left_side, forms[:, group.pattern]], axis=2)
+        is_joined = not stack.is_shared and _is_cheaper_joined(scaled, group)
+        width = scaled.width if is_joined else stack.n_columns + 1
+        left_side = np.zeros((stack.n_components, len(group.rows), width))
+        _write_left_side(left_side, stack, X, block, centres, gammas, smoothed)
+        roots = _of_patterns(smoothed[0], group)
+        if is_joined:
+            forms = left_side[:, :, stack.n_columns + 1 :]
+            scaled.write_coefficients(forms, group.missing, group.pattern, roots)
             for place in row_slices(len(group.rows), _rows_per_block(len(forms), len(points))):
-                yield rows[group.rows[place]], left_side[:, place] @ scaled.with_products
+                yield group.rows[place], left_side[:, place] @ scaled.with_products
             continue
         start = 0
-        for part, forms in quadratic_forms(scaled, block.group, smoothed[0]):
+        for part, forms in quadratic_forms(scaled, block.group, roots):
             stop = start + len(part.rows)
             sides = left_side[:, start:stop], scaled.linear
             for place, values in _sums_of_products_and_forms(sides, forms, part.pattern, sharers):
-                yield rows[part.rows[place]], values
+                yield part.rows[place], values
             start = stop
 
 
 def _is_cheaper_joined(points: ScaledPoints, group: PatternGroup) -> bool:
     """Whether forms are columns of the one product, computed again for rows of one pattern."""
-    n_products = points.stack.n_columns * (points.stack.n_columns + 1) // 2
     # Products that forms of their own, one per pattern, would have saved
-    repeated = (len(group.rows) - group.n_patterns) * n_products
+    repeated = (len(group.rows) - group.n_patterns) * points.n_products
     has_products = points.has_products(group.missing.shape[1])
     return has_products and repeated <= COLUMNS_PER_FORM * len(group.rows)
 
@@ -250,53 +298,63 @@ def _smoothed(
     return invert_lower(lower), log_diagonal(lower) - block.distinct_half_log_precisions
 
 
-def _left_side(
+def _write_left_side(
+    left_side: FloatArray,
     stack: GaussianStack,
     X: FloatArray,
     block: ConditionalBlock,
     centres: FloatArray,
     gammas: FloatArray,
     smoothed: tuple[FloatArray, FloatArray],
-) -> FloatArray:
-    """The columns [u, c] of the left factor, everything less the centres, (K, n, d + 1)."""
+) -> None:
+    """Write [u, c], everything less the centres, to the first columns of (K, n, d + 1 or more)."""
     roots, half_log_determinants = smoothed
-    group, size = block.group, len(roots)
+    group = block.group
     missing = group.missing[group.pattern]
     offsets = stack.means - centres[stack.shape]
     means = block.offsets + offsets[:, missing].transpose(2, 0, 1)  # (m, K, n)
     pulled = gammas[missing].T[:, None] * means  # G m
-    by_pattern = roots.reshape(size, size, len(centres), -1)
-    moved = np.empty_like(means)  # u_m
-    if stack.is_shared:
-        for g in range(len(centres)):
-            own = stack.shape == g
-            cases = np.take(by_pattern[:, :, g], group.pattern, axis=2)
-            white = contract("ijn,jkn->ikn", cases, pulled[:, own])
-            moved[:, own] = means[:, own] - 2.0 * contract("jin,jkn->ikn", cases, white)
-    else:
-        cases = np.take(by_pattern, group.pattern, axis=3).reshape(size, size, -1)
-        solved = multiply_transposed(cases, multiply(cases, pulled.reshape(size, -1)))
-        moved[...] = means - 2.0 * solved.reshape(means.shape)
-    linear = X[group.rows] - centres[stack.shape][:, None]  # (K, n, d)
-    np.copyto(linear, 0.0, where=np.isnan(linear))
-    constant = -(linear**2 @ gammas)
+    moved = means - 2.0 * _solve(stack, _of_patterns(roots, group), group.pattern, pulled)  # u_m
+    linear = left_side[:, :, : stack.n_columns]
+    np.subtract(X[group.rows], centres[stack.shape][:, None], out=linear)
+    linear[:, np.arange(len(missing))[:, None], missing] = 0.0
+    constant = left_side[:, :, stack.n_columns]
+    np.negative(np.square(linear) @ gammas, out=constant)
     constant -= np.einsum("mkn,mkn->kn", pulled, moved)
     constant -= half_log_determinants.reshape(len(centres), -1)[stack.shape][:, group.pattern]
     linear[:, np.arange(len(missing))[:, None], missing] = moved.transpose(1, 2, 0)
-    return np.concatenate([linear, constant[:, :, None]], axis=2)
+
+
+def _solve(
+    stack: GaussianStack, roots: FloatArray, pattern: IntArray, sides: FloatArray
+) -> FloatArray:
+    """P⁻¹ times sides (m, K, n), by roots (m, m, G, P) of the patterns (n,) of the rows."""
+    if not stack.is_shared:
+        cases = of_rows(roots, pattern).reshape(*roots.shape[:2], -1)
+        flat = sides.reshape(len(sides), -1)
+        return multiply_transposed(cases, multiply(cases, flat)).reshape(sides.shape)
+    result = np.empty_like(sides)
+    for g in range(roots.shape[2]):
+        own = stack.shape == g
+        cases = of_rows(roots[:, :, g], pattern)
+        white = contract("ijn,jkn->ikn", cases, sides[:, own])
+        result[:, own] = contract("jin,jkn->ikn", cases, white)
+    return result
 
 
 @dataclass(frozen=True, eq=False)
 class ScaledPoints:
     """Points s (m, d) as the quadratic forms of K Gaussians need them.
 
-    ``centres`` (K, d): centres of the points under each; ``gammas`` (d,): the diagonal of G.
+    ``centres`` (K, d): centres of the points under each; ``gammas`` (d,): the diagonal of G;
+    ``incomplete`` (d,): the columns that some row misses.
     """
 
     stack: GaussianStack
     centres: FloatArray
     points: FloatArray
     gammas: FloatArray
+    incomplete: BoolArray
 
     @cached_property
     def scaled(self) -> FloatArray:
@@ -308,18 +366,42 @@ class ScaledPoints:
         """The squared distances tᵀ (s - centre), shape (K, m)."""
         return np.einsum("kmd,kmd->km", self.scaled, self.points - self.centres[:, None])
 
-    @cached_property
-    def products(self) -> FloatArray:
-        """Products t_i t_j with i >= j, then the distances, shape (K, d (d + 1) / 2 + 1, m)."""
-        i, j = np.tril_indices(self.stack.n_columns)
-        products = self.columns[:, i] * self.columns[:, j]
-        return np.concatenate([products, self.distances[:, None]], axis=1)
+    @property
+    def n_products(self) -> int:
+        """Number of products t_i t_j with i >= j of two columns that some row misses."""
+        n_incomplete = int(self.incomplete.sum())
+        return n_incomplete * (n_incomplete + 1) // 2
 
     def has_products(self, n_missing: int) -> bool:
         """Whether forms of so many missing columns are fastest by the products of all pairs."""
-        n_columns = self.stack.n_columns
-        n_gathered = min(n_missing, n_columns - n_missing) + 1
-        return n_columns * (n_columns + 1) // 2 <= PRODUCTS_PER_COLUMN * n_gathered
+        n_gathered = min(n_missing, self.stack.n_columns - n_missing) + 1
+        return self.n_products <= PRODUCTS_PER_COLUMN * n_gathered
+
+    @property
+    def width(self) -> int:
+        """Number of rows of `with_products`."""
+        return self.stack.n_columns + 1 + self.n_products + 1
+
+    def write_coefficients(
+        self, result: FloatArray, missing: IntArray, pattern: IntArray, roots: FloatArray
+    ) -> None:
+        """Write the factors of `products` for n rows to zeros (K, n, products + 1).
+
+        ``missing`` (P, n_missing), ``roots`` (n_missing, n_missing, K, P) of patterns, ``pattern``
+        (n,) of each row.
+        """
+        size, _, n_components, n_patterns = roots.shape
+        i, j = np.tril_indices(size)
+        inverses = gram_of_lower(roots.reshape(size, size, -1))[i, j]
+        # 2 t' P^-1 t: off-diagonal entries count twice
+        inverses *= np.where(i == j, 2.0, 4.0)[:, None]
+        values = of_rows(inverses.reshape(len(i), n_components, n_patterns), pattern)
+        place = (np.cumsum(self.incomplete) - 1)[missing.T]
+        # the columns of a pattern ascend, so that (i, j) stays in the lower triangle
+        row, column = place[i], place[j]
+        cells = of_rows(row * (row + 1) // 2 + column, pattern)
+        result[:, np.arange(len(pattern)), cells] = values.transpose(1, 0, 2)
+        result[:, :, -1] = -1.0
 
     @cached_property
     def linear(self) -> FloatArray:
@@ -329,8 +411,22 @@ class ScaledPoints:
 
     @cached_property
     def with_products(self) -> FloatArray:
-        """The vectors 2 t, ones and products by column, shape (K, d + 2 + d (d + 1) / 2, m)."""
-        return np.concatenate([self.linear, self.products], axis=1)
+        """The vectors 2 t, ones, products t_i t_j and distances by column, (K, width, m)."""
+        start = self.stack.n_columns + 1
+        result = np.empty((len(self.centres), self.width, len(self.points)))
+        result[:, :start] = self.linear
+        kept = self.columns[:, self.incomplete]
+        for i in range(kept.shape[1]):
+            stop = start + i + 1
+            np.multiply(kept[:, : i + 1], kept[:, i, None], out=result[:, start:stop])
+            start = stop
+        result[:, -1] = self.distances
+        return result
+
+    @property
+    def products(self) -> FloatArray:
+        """Products t_i t_j with i >= j, then the distances, shape (K, products + 1, m)."""
+        return self.with_products[:, self.stack.n_columns + 1 :]
 
     @cached_property
     def columns(self) -> FloatArray:
@@ -369,16 +465,18 @@ def quadratic_forms(
 ) -> Iterator[tuple[PatternGroup, FloatArray]]:
     """Evaluate 2 t_mᵀ P⁻¹ t_m - tᵀ (s - centre), block by block of patterns.
 
-    ``roots`` (n_missing, n_missing, K * P): roots W of the inverse blocks P⁻¹ = WᵀW, components
-    slowest. Yields the next p patterns and their forms (K, p, m).
+    ``roots`` (n_missing, n_missing, K, P): roots W of the inverse blocks P⁻¹ = WᵀW. Yields the next
+    p patterns and their forms (K, p, m).
     """
-    n_components, n_points, n_columns = points.scaled.shape
-    size, by_pattern = len(roots), _of_patterns(roots, group)
+    n_components, n_points, _ = points.scaled.shape
+    size = len(roots)
     step = max(1, FORM_BYTES // (8 * n_components * max(1, n_points)))
     for number, block in enumerate(group.blocks(step)):
-        own = by_pattern[..., number * step : number * step + block.n_patterns]
+        own = roots[..., number * step : number * step + block.n_patterns]
         if points.has_products(size):
-            yield block, _coefficients(block, own, n_columns) @ points.products
+            factors = np.zeros((n_components, block.n_patterns, points.n_products + 1))
+            points.write_coefficients(factors, block.missing, np.arange(block.n_patterns), own)
+            yield block, factors @ points.products
             continue
         forms = np.empty((n_components, block.n_patterns, n_points))
         # Sums over the missing columns, or over the observed ones where these are fewer
@@ -392,25 +490,6 @@ def quadratic_forms(
 def _of_patterns(roots: FloatArray, group: PatternGroup) -> FloatArray:
     """Roots of all components and patterns, (n_missing, n_missing, K, P)."""
     return roots.reshape(len(roots), len(roots), -1, group.n_patterns)
-
-
-def _coefficients(group: PatternGroup, roots: FloatArray, n_columns: int) -> FloatArray:
-    """Coefficients of the products of coordinates and of the distance, (K, P, products + 1).
-
-    The roots have the shape (n_missing, n_missing, K, P).
-    """
-    size, _, n_components, n_patterns = roots.shape
-    i, j = np.tril_indices(size)
-    inverses = gram_of_lower(roots.reshape(size, size, -1))[i, j]
-    # 2 t' P^-1 t: off-diagonal entries count twice
-    inverses *= np.where(i == j, 2.0, 4.0)[:, None]
-    result = np.zeros((n_components, n_patterns, n_columns * (n_columns + 1) // 2 + 1))
-    result[:, :, -1] = -1.0
-    # the columns of a pattern ascend, so that (i, j) stays in the lower triangle
-    row, column = group.missing[:, i], group.missing[:, j]
-    values = inverses.reshape(len(i), n_components, n_patterns).transpose(1, 2, 0)
-    result[:, np.arange(n_patterns)[:, None], row * (row + 1) // 2 + column] = values
-    return result
 
 
 def _write_missing(

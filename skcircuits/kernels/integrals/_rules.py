@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import comb, factorial
 
 import numpy as np
@@ -19,7 +19,7 @@ from skcircuits.circuits.inputs import (
 from skcircuits.kernels.families._structure import Monomial, UnivariateFunction
 from skcircuits.kernels.families.product import RBF, Laplacian
 from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
-from skcircuits.kernels.integrals._gaussian_kernels import log_expected_rbf, log_expected_rbf_blocks
+from skcircuits.kernels.integrals._gaussian_kernels import LogExpectedRBF, log_expected_rbf
 from skcircuits.kernels.integrals.registry import of_one_variable, register_expectation
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows
 from skcircuits.protocols import FloatArray, IntArray
@@ -160,8 +160,8 @@ def _rbf_points(
 
 def _rbf_log_blocks(
     layer: MultivariateGaussianLayer, functions: Functions, X: FloatArray, points: FloatArray
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    return log_expected_rbf_blocks(layer.gaussians, X, points, _scales(functions))
+) -> LogExpectedRBF:
+    return LogExpectedRBF(layer.gaussians, X, points, _scales(functions))
 
 
 def _rbf_pairs(

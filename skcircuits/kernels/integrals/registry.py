@@ -6,9 +6,9 @@ family and a kernel without a closed form raises ``CircuitPropertyError`` with a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,12 +24,25 @@ from skcircuits.kernels.families._structure import (
 from skcircuits.protocols import FloatArray, IntArray
 
 
+class LogBlocks(Protocol):
+    """Logarithms of expected kernels under joint units, block by block of rows.
+
+    Iteration gives indices of rows (p,) and values (n_units, p, m), which the consumer may
+    overwrite; each row comes once.
+    """
+
+    def log_prob(self) -> FloatArray:
+        """Log densities of the observed cells of all rows, shape (n_units, n)."""
+
+    def __iter__(self) -> Iterator[tuple[IntArray, FloatArray]]: ...
+
+
 class Rules(NamedTuple):
     """Closed forms of a kernel under a family: against points, and against its own units."""
 
     points: Callable[..., Any] | None = None
     pairs: Callable[..., Any] | None = None
-    log_blocks: Callable[..., Any] | None = None
+    log_blocks: Callable[..., LogBlocks] | None = None
 
 
 _RULES: dict[tuple[type, type], Rules] = {}
@@ -41,7 +54,7 @@ def register_expectation(
     *,
     points: Callable[..., Any] | None = None,
     pairs: Callable[..., Any] | None = None,
-    log_blocks: Callable[..., Any] | None = None,
+    log_blocks: Callable[..., LogBlocks] | None = None,
 ) -> None:
     """Register closed forms of the expectation of a kernel under a family of input units.
 
@@ -65,9 +78,11 @@ def register_expectation(
         n_right). For joint units, ``pairs(left, right, kernels, X, Y)`` has shape (n_left, n_right,
         n_rows, m_rows).
     log_blocks : callable, default=None
-        For joint units that are faster for many rows at once, an iterator ``log_blocks(layer,
-        kernels, X, S)`` over pairs of indices of rows and the logarithms of the results of
-        ``points`` for these rows, which the consumer may overwrite.
+        For joint units that are faster for many rows at once, ``log_blocks(layer, kernels, X, S)``
+        returns an iterable over pairs of indices of rows and the logarithms of the results of
+        ``points`` for these rows, which the consumer may overwrite. Its method ``log_prob()``
+        returns the log densities of the observed cells, shape (n_units, n_rows), so that both may
+        share the factors of the conditional distributions.
 
     Examples
     --------

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
+from skcircuits.circuits.inputs._gaussian_integrals import log_density
 from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
-from skcircuits.kernels.integrals._gaussian_kernels import log_expected_rbf
+from skcircuits.kernels.integrals._gaussian_kernels import LogExpectedRBF, log_expected_rbf
 from skcircuits.numerics._factor_stack import FactorStack
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from tests.numerics.conftest import conditional, log_rbf_of_difference, random_rows, random_stack
@@ -185,3 +186,41 @@ def test_cells_beyond_all_proportion_have_kernels_of_zero():
         np.array([[-1e150, 0.0], [0.0, 1e150]]),
     )
     np.testing.assert_array_equal(np.exp(log_expected_rbf(stack, X, points, 1e90)), 0.0)
+
+
+@pytest.mark.parametrize("n_columns", [4, 30])
+def test_only_incomplete_columns_have_products(n_columns):
+    stack, X = random_stack(2, n_columns), random_rows(20, n_columns, 0.0)
+    X[::2, 1], X[1::3, 3], X[0, 2] = np.nan, np.nan, np.nan
+    points = np.random.default_rng(2).normal(size=(6, n_columns))
+    gammas = np.random.default_rng(3).random(n_columns)
+    np.testing.assert_allclose(
+        log_expected_rbf(stack, X, points, gammas),
+        reference(stack, X, points, gammas),
+        rtol=1e-10,
+        atol=1e-11,
+    )
+
+
+@pytest.mark.parametrize("kind", ["dense", "one covariance", "factors"])
+def test_densities_beside_the_kernels(kind):
+    stack, X = random_stack(3, 5), random_rows(30, 5, 0.4)
+    X[0], X[1] = np.nan, 0.5
+    if kind == "one covariance":
+        stack = GaussianStack(stack.means, stack.covariances[:1], np.zeros(3, dtype=int))
+    elif kind == "factors":
+        stack = FactorStack(stack.means, stack.covariances[:, :, :2], np.ones((3, 5)))
+    points = np.random.default_rng(2).normal(size=(4, 5))
+    blocks = LogExpectedRBF(stack, X, points, 0.3)
+    expected = log_density(GaussianStack(stack.means, stack.covariances), X)
+    np.testing.assert_allclose(blocks.log_prob(), expected, rtol=1e-12, atol=1e-12)
+    alone = log_expected_rbf(stack, X, points, 0.3)
+    for rows, values in blocks:
+        np.testing.assert_allclose(values, alone[:, rows], rtol=1e-12, atol=1e-12)
+
+
+def test_densities_of_rows_however_far_off():
+    stack = random_stack(2, 3)
+    X = np.array([[np.nan, 1e200, 0.0], [np.nan, 0.1, 0.2]])
+    log_densities = LogExpectedRBF(stack, X, np.zeros((1, 3)), 0.3).log_prob()
+    assert (log_densities[:, 0] == -np.inf).all() and np.isfinite(log_densities[:, 1]).all()
