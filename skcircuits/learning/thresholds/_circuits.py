@@ -62,7 +62,7 @@ def _with_bands(root: Unit, found: Thresholds) -> Unit:
         nothing = np.full((len(factors), max(root.scope) + 1), np.nan)
         lower, upper = nothing.copy(), nothing.copy()
         lower[1:, found.variable] = upper[:-1, found.variable] = found.cuts
-        masses = np.exp(Circuit(root).log_prob_box(lower, upper))
+        masses = np.exp(Circuit(root).log_prob_box(lower, upper, closed="left"))
         factors = np.where(masses > _LEAST_MASS, found.fractions / masses, 1.0)
     built: dict[int, Unit] = {}
     totals: dict[int, float] = {}
@@ -145,15 +145,8 @@ def _polynomial_within(unit: PiecewisePolynomial, variable: int, low: float, hig
         knots, weights = _spline_within(unit.knots, unit.weights, start, stop)
         tails = unit.tail_masses * np.isinf([low, high])
     else:
-        # of a tail that begins at an end of the band, the rest is exponential, too
-        edge, is_tail = (
-            (high, np.isinf([low, np.nan])) if high <= first else (low, np.isinf([0, high]))
-        )
-        gap = abs(edge - (first if high <= first else last))
-        knots, weights = edge + np.array([0.0, 1.0]), np.zeros(1)
-        tails = np.where(is_tail, unit.tail_masses * np.exp(-gap / unit.tail_scales), 0.0)
-        if tails[1]:
-            knots = knots - 1.0
+        knots, tails = _rest_of_tail(unit, int(low >= last), low, high)
+        weights = np.zeros(1)
     parts: Parts = []
     total = float(weights.sum() + masses.sum() + tails.sum())
     if total > _LEAST_MASS:
@@ -162,13 +155,31 @@ def _polynomial_within(unit: PiecewisePolynomial, variable: int, low: float, hig
             variable, knots, fractions[0], atoms, fractions[1], fractions[2], unit.tail_scales
         )
         parts.append((total, own))
-    for side, near, far in (
-        (0, first - min(high, first), first - low),
-        (1, max(low, last) - last, high - last),
-    ):
-        if near < far < np.inf:
-            parts += _tail_within(unit, side, near, far)
+    # Tails begin beyond the knots
+    before, after = float(np.nextafter(first, -np.inf)), float(np.nextafter(last, np.inf))
+    for side, start, stop in ((0, low, min(high, before)), (1, max(low, after), high)):
+        if -np.inf < start < stop < np.inf:
+            parts += _tail_within(unit, side, start, stop)
     return parts
+
+
+def _rest_of_tail(
+    unit: PiecewisePolynomial, side: int, low: float, high: float
+) -> tuple[FloatArray, FloatArray]:
+    """Knots without weight and masses of both tails, of a band beyond the knots.
+
+    Of a tail that begins at an end of the band, the rest is exponential, too.
+    """
+    edge, end = (low, high) if side else (high, low)
+    scale = unit.tail_scales[side]
+    tails = np.zeros(2)
+    if np.isinf(end):
+        gap = abs(edge - unit.knots[-side])
+        tails[side] = unit.tail_masses[side] * np.exp(-gap / scale)
+    # The edge belongs to the tail, which begins beyond the knots
+    inner = np.nextafter(edge, -np.inf if side else np.inf)
+    width = scale + abs(edge)
+    return inner + np.array([-width, 0.0] if side else [0.0, width]), tails
 
 
 def _spline_within(
@@ -194,15 +205,13 @@ def _integrals(clamped: FloatArray, degree: int) -> FloatArray:
     return (clamped[degree + 1 :] - clamped[: -degree - 1]) / (degree + 1)
 
 
-def _tail_within(unit: PiecewisePolynomial, side: int, near: float, far: float) -> Parts:
-    """The part of an exponential tail between two distances from its edge, as a histogram."""
-    scale = unit.tail_scales[side]
-    beyond = np.exp(-np.array([near, far]) / scale)
-    mass = float(unit.tail_masses[side] * (beyond[0] - beyond[1]))
-    levels = np.linspace(beyond[0], beyond[1], _TAIL_CELLS + 1)
-    distances = np.append(-scale * np.log(np.append(beyond[0], levels[1:-1])), far)
-    edge = unit.knots[-side]
-    knots = np.sort(edge + (2 * side - 1) * distances)
+def _tail_within(unit: PiecewisePolynomial, side: int, start: float, stop: float) -> Parts:
+    """The part of an exponential tail between two points, as a histogram."""
+    edge, scale = unit.knots[-side], unit.tail_scales[side]
+    levels = np.linspace(*np.exp(-np.abs(np.array([start, stop]) - edge) / scale), _TAIL_CELLS + 1)
+    mass = float(unit.tail_masses[side] * abs(levels[0] - levels[-1]))
+    inner = edge + (1 - 2 * side) * scale * np.log(levels[1:-1])
+    knots = np.concatenate([[start], inner, [stop]])
     if mass <= _LEAST_MASS or (np.diff(knots) <= 0).any():
         return []
     return [

@@ -127,3 +127,42 @@ def test_two_numbers_are_divided_one_after_the_other():
     np.testing.assert_array_equal(drawn[:, 1] == 1, drawn[:, 3] >= -0.5)
     nothing = np.full((1, 5), np.nan)
     np.testing.assert_allclose(circuit.marginals(nothing)[1], [[0.3, 0.7]])
+
+
+def random_number(rng):
+    """A polynomial with atoms at and beside its knots, and with exponential tails."""
+    knots = np.sort(rng.normal(size=4))
+    weights, atoms = rng.dirichlet(np.ones(3 + rng.integers(3))), np.sort(rng.normal(size=2))
+    atoms = np.sort(np.append(atoms, knots[1]))
+    masses, tails = rng.uniform(0.05, 0.3, size=3), rng.uniform(0.05, 0.3, size=2)
+    total = 1.0 + masses.sum() + tails.sum()
+    return PiecewisePolynomial(
+        0, knots, weights / total, atoms, masses / total, tails / total, rng.uniform(0.1, 1, size=2)
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_at_knots_atoms_and_thresholds_anywhere(seed):
+    rng = np.random.default_rng(seed)
+    units = [random_number(rng) for _ in range(2)]
+    plain = Circuit(Sum(units, weights=[0.3, 0.7]))
+    special = np.concatenate([[*unit.knots[:-1], *unit.atoms] for unit in units])
+    cuts = np.unique([*rng.choice(special, 2), *rng.choice(plain.sample(50)[:, 0], 2), -3.0, 3.0])
+    fractions, table = rng.dirichlet(np.ones(len(cuts) + 1)), rng.random((len(cuts) + 1, 2))
+    table /= table.sum(axis=1, keepdims=True)
+    circuit = with_decided(plain, np.array([0]), [Thresholds(0, cuts, fractions, {1: table})])
+    lower, upper = np.full((2, len(cuts) + 1, 2), np.nan)
+    lower[1:, 0] = upper[:-1, 0] = cuts
+    masses = np.exp(circuit.log_prob_box(lower, upper, closed="left"))
+    np.testing.assert_allclose(masses, fractions, rtol=1e-9)
+    # Tails between two thresholds are histograms: there rows are possible, elsewhere exact
+    x = np.concatenate([special, cuts, np.nextafter(cuts, -9.0), plain.sample(100)[:, 0]])
+    band = np.searchsorted(cuts, x, side="right")
+    own = np.exp(plain.log_prob_box(lower[:, :1], upper[:, :1], closed="left"))
+    expected = plain.log_prob(x[:, None]) + np.log(table[:, 1] * fractions / own)[band]
+    found = circuit.log_prob(np.column_stack([x, np.ones_like(x)]))
+    assert np.isfinite(found).all()
+    is_exact = np.all([(x >= unit.knots[0]) & (x <= unit.knots[-1]) for unit in units], axis=0)
+    np.testing.assert_allclose(found[is_exact], expected[is_exact], rtol=1e-9)
+    completed = circuit.mpe(np.array([[np.nan, 0.0], [np.nan, 1.0]]), method="max_product")
+    assert np.isfinite(circuit.log_prob(completed)).all()

@@ -188,9 +188,9 @@ class PolynomialPieces:
         hits = np.flatnonzero(log_height == np.repeat(highest, self.last - self.first + 1))
         chosen = hits[np.searchsorted(hits, self.first)]
         points = self.starts[chosen] + self.widths[chosen] * u[chosen]
-        # A right tail begins beyond its edge
-        is_right = self.is_tail[chosen] & ~self.is_left[chosen]
-        return np.where(is_right, np.nextafter(points, np.inf), points), highest
+        # Tails begin beyond their edges
+        beyond = np.nextafter(points, np.where(self.is_left[chosen], -np.inf, np.inf))
+        return np.where(self.is_tail[chosen], beyond, points), highest
 
     def highest_points(
         self, pieces: IntArray, start: FloatArray, stop: FloatArray

@@ -432,8 +432,8 @@ class _PolynomialIntervals(RestrictedIntervals):
         is_left = pieces.is_left[places]
         step = np.where(is_left, -distance, distance) + pieces.widths[places] * u
         points = np.clip(pieces.starts[places] + step, low[:, None], high[:, None])
-        # Beside a point where any unit has a mass, or the edge that a right tail begins beyond
-        is_taken = np.isin(points, group.atoms) | (is_tail & ~is_left & (distance == 0.0))
+        # Beside a point where any unit has a mass, or the edge that a tail begins beyond
+        is_taken = np.isin(points, group.atoms) | (is_tail & (distance == 0.0))
         is_end = is_left | (~is_tail & (u > (start + stop) / 2.0))
         beside = np.nextafter(points, np.where(is_end, -np.inf, np.inf))
         points = np.where(is_taken, beside, points)

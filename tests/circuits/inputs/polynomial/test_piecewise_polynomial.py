@@ -283,3 +283,11 @@ def test_masses_in_the_tail_of_one_unit_amid_the_pieces_of_another(n_rows):
     found = np.exp(circuit.log_prob_box(np.full((n_rows, 1), -np.inf), ends[:, None]))
     expected = 0.4 * below(ends, 0.0, 1.0, 2.0) + 0.6 * below(ends, 4.0, 5.0, 9.0)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_modes_of_tails_are_possible(side):
+    tails = [0.9, 0.0] if side == 0 else [0.0, 0.9]
+    circuit = Circuit(PiecewisePolynomial(0, [0.0, 1.0], [0.1], (), (), tails, [0.5, 0.5]))
+    mode = circuit.mpe(np.array([[np.nan]]))
+    assert circuit.log_prob(mode) == pytest.approx(np.log(1.8))
