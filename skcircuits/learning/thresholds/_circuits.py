@@ -208,7 +208,8 @@ def _integrals(clamped: FloatArray, degree: int) -> FloatArray:
 def _tail_within(unit: PiecewisePolynomial, side: int, start: float, stop: float) -> Parts:
     """The part of an exponential tail between two points, as a histogram."""
     edge, scale = unit.knots[-side], unit.tail_scales[side]
-    levels = np.linspace(*np.exp(-np.abs(np.array([start, stop]) - edge) / scale), _TAIL_CELLS + 1)
+    beyond = np.exp(-np.abs(np.array([start, stop]) - edge) / scale)
+    levels = np.linspace(beyond[0], beyond[1], _TAIL_CELLS + 1)
     mass = float(unit.tail_masses[side] * abs(levels[0] - levels[-1]))
     inner = edge + (1 - 2 * side) * scale * np.log(levels[1:-1])
     knots = np.concatenate([[start], inner, [stop]])
