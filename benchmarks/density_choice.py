@@ -5,14 +5,15 @@ deviations of the columns. Run it with one BLAS thread:
 
     OMP_NUM_THREADS=1 python benchmarks/density_choice.py [TABLES ...]
 
-TABLES: ``low_rank``, ``wide``, ``skewed``, ``components``, ``large``, ``mixed``, ``pairs``,
-``thresholds``; all but ``components``, ``large``, ``pairs`` and ``thresholds`` by default.
+TABLES: ``low_rank``, ``wide``, ``skewed`` and ``mixed`` (by default), ``components``, ``large``,
+``pairs``, ``thresholds``, ``frequent``.
 ``components`` prints the errors of given numbers of components on the skewed tables. ``mixed``
 reads the tables of ``$SKCIRCUITS_DATA/hybrid`` (default ``../shared/data``) and prints the error of
 imputed numbers and categories instead; ``pairs`` compares what a density says of a number given a
 category, and the other way round, with the table's own frequencies. ``thresholds`` does so on
 tables in which a number decides a category (`_threshold_tables`) and prints the largest difference
-by density, and the mean log density of as many other rows.
+by density, and the mean log density of as many other rows. ``frequent`` prints the largest error
+of the probabilities of a value that many rows share, and of intervals that end at it.
 """
 
 import json
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from _frequent_tables import KINDS as FREQUENT_KINDS
 from _threshold_tables import KINDS, largest_misfit
 from sklearn.datasets import load_wine
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -249,6 +251,41 @@ def thresholds(n_seeds=2):
         print(f"  {make.__name__:12} {n_rows:5} x {table.shape[1]:<3} {shown}")
 
 
+def frequent(n_seeds=3):
+    """Values that many rows share."""
+    densities = [
+        AutomaticDensity(random_state=0),
+        GaussianMixtureDensity(random_state=0),
+        GaussianMixtureDensity(point_masses="frequent", random_state=0),
+        HiddenChowLiuDensity(random_state=0),
+        WMISPNDensity(random_state=0),
+    ]
+    print("frequent: largest error of P(z == v), P(z <= v) and P(z < v | group) of")
+    print("  " + "\n  ".join(map(repr, densities)))
+    for make in FREQUENT_KINDS:
+        for n_rows in (300, 3000):
+            errors = []
+            for seed in range(n_seeds):
+                table, value = make(np.random.default_rng(seed), n_rows)
+                errors.append([_largest_error(d.fit(table), table, value) for d in densities])
+            shown = "  ".join(f"{error:.3f}" for error in np.mean(errors, axis=0))
+            print(f"  {make.__name__:8} {n_rows:5} rows   {shown}", flush=True)
+
+
+def _largest_error(density, table, value):
+    """Largest difference between probabilities and frequencies."""
+    asked = [
+        (f"z {sign} {value}", f"group == '{group}'" if group else None)
+        for sign, group in (("==", None), ("<=", None), ("<", "a"), ("<", "b"))
+    ]
+    errors = []
+    for query, given in asked:
+        rows = table.query(given) if given else table
+        frequency = len(rows.query(query)) / len(rows)
+        errors.append(abs(float(density.probability(query, given=given)) - frequency))
+    return max(errors)
+
+
 def main():
     """Run what is named, or all but the largest table."""
     warnings.simplefilter("ignore")
@@ -256,7 +293,7 @@ def main():
         if name in TABLES:
             compare(name)
         else:
-            others = [components, large, mixed, pairs, thresholds]
+            others = [components, large, mixed, pairs, thresholds, frequent]
             {run.__name__: run for run in others}[name]()
 
 

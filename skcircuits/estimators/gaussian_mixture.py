@@ -20,6 +20,7 @@ from skcircuits.circuits import (
 from skcircuits.estimators._base import (
     CATEGORICAL_CONSTRAINTS,
     Interval,
+    Options,
     StrOptions,
     _num_samples,
     check_weights,
@@ -41,6 +42,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
 from skcircuits.learning.gaussian_mixture._kernel_density import MAX_KERNEL_ROWS
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_more
+from skcircuits.learning.gaussian_mixture._point_masses import GroupedColumn
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
 
 # Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn
@@ -99,6 +101,12 @@ class GaussianMixtureDensity(CircuitDensity):
         hyperbolic sines of normal variables (Johnson's unbounded system [5]_). This makes each
         column more nearly normal, but linear relations between columns become curved. The input
         units are `JohnsonGaussian`.
+    point_masses : False or "frequent", default=False
+        Whether values of numerical columns that are repeated very often, such as zero in a column
+        of debts, have a positive probability. Columns with such values are independent of the other
+        columns within a component, and have no ``means_`` and ``covariances_``: a component has a
+        probability of each frequent value and of groups of other numbers. If False, Gaussians
+        spread the probability of frequent values over their neighbours.
     pool : "auto" or int, default="auto"
         Number of restarts that are pooled with equal weights into one mixture; the worst of a few
         further restarts are discarded. If the numbers of factors and components and the type are
@@ -132,14 +140,16 @@ class GaussianMixtureDensity(CircuitDensity):
     weights_ : ndarray of shape (n_components_,)
         Mixture weights.
     means_ : ndarray of shape (n_components_, n_numeric)
-        Means of the numerical columns in original units, or of the underlying normal variables with
-        a `transformation`.
+        Means of the numerical columns without point masses in original units, or of the underlying
+        normal variables with a `transformation`.
     covariances_ : ndarray of shape (n_components_, n_numeric, n_numeric) or \
             (n_components_, n_numeric)
         Covariances, or variances if all components have independent columns.
     category_log_probs_ : list of ndarray of shape (n_components_, n_categories_j) or None
         For each column, the log probabilities of its categories in each component; None for
         numerical columns.
+    point_masses_ : list of ndarray
+        For each column, the numbers with a positive probability.
     n_components_ : int
         Total number of components of the pooled mixtures.
     selection_ : list of dict
@@ -215,6 +225,7 @@ class GaussianMixtureDensity(CircuitDensity):
         "max_components": [Interval(Integral, 1, None, closed="left")],
         "location_model": [StrOptions({"auto"}), bool],
         "transformation": [StrOptions({"johnson"}), None],
+        "point_masses": [Options(bool, {False}), StrOptions({"frequent"})],
         "pool": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "selection": [StrOptions({"log_likelihood", "cells"})],
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
@@ -239,6 +250,7 @@ class GaussianMixtureDensity(CircuitDensity):
         max_components=32,
         location_model="auto",
         transformation=None,
+        point_masses=False,
         pool="auto",
         selection="log_likelihood",
         pseudo_count=1.0,
@@ -256,6 +268,7 @@ class GaussianMixtureDensity(CircuitDensity):
         self.max_components = max_components
         self.location_model = location_model
         self.transformation = transformation
+        self.point_masses = point_masses
         self.pool = pool
         self.selection = selection
         self.pseudo_count = pseudo_count
@@ -335,19 +348,38 @@ class GaussianMixtureDensity(CircuitDensity):
         """The transformation of the columns, if there is one."""
         if self.transformation is None:
             return None
-        numbers = rows.X[:, ~self._schema.is_categorical]
-        weights = np.ones(len(numbers)) if rows.weight is None else rows.weight
-        return fit_sinh_map(numbers, weights)
+        return fit_sinh_map(rows.X[:, self._cardinalities == 0], _weights(rows))
+
+    def _group_columns(self, rows):
+        """The numerical columns with point masses, by their index."""
+        if not self.point_masses:
+            return {}
+        columns = np.flatnonzero(~self._schema.is_categorical).tolist()
+        found = {j: GroupedColumn.fit(j, rows.X[:, j], _weights(rows)) for j in columns}
+        return {j: grouped for j, grouped in found.items() if grouped is not None}
+
+    @property
+    def _cardinalities(self):
+        """Number of categories or groups of each column, 0 for Gaussians."""
+        cardinalities = self._schema.cardinalities.copy()
+        for j, grouped in self._grouped.items():
+            cardinalities[j] = grouped.n_groups
+        return cardinalities
 
     def _prepare(self, X, sample_weight, units=None):
         """Rows as prepared for the components."""
+        cardinalities = self._cardinalities
+        if self._map is not None or self._grouped:
+            X = X.copy()
+        for j, grouped in self._grouped.items():
+            X[:, j] = grouped.encode(X[:, j])
         if self._map is not None:
-            X, numerical = X.copy(), ~self._schema.is_categorical
-            X[:, numerical] = self._map.normal(X[:, numerical])
-        return MixtureTable.prepare(X, self._schema.cardinalities, sample_weight, units)
+            X[:, cardinalities == 0] = self._map.normal(X[:, cardinalities == 0])
+        return MixtureTable.prepare(X, cardinalities, sample_weight, units)
 
     def _fit_rows(self, rows, generator):
         start = self._given_start
+        self._grouped = start._grouped if start else self._group_columns(rows)
         self._map = start._map if start else self._fit_map(rows)
         table = self._prepare(rows.X, rows.weight, start._units if start else None)
         settings = EMSettings(
@@ -498,6 +530,7 @@ class GaussianMixtureDensity(CircuitDensity):
         n_members, states = len(states), list(times)
         parts = [_moments(state, table) for state in states]
         tables = iter(zip(*(state.categories.log_probabilities for state in states), strict=True))
+        log_probs = [None if number else np.vstack(next(tables)) for number in is_number]
         attributes = {
             "weights_": np.concatenate(
                 [times[state] / n_members * state.weights for state in states]
@@ -505,7 +538,11 @@ class GaussianMixtureDensity(CircuitDensity):
             "means_": np.vstack([means for means, _, _ in parts]),
             "covariances_": _joined([covariances for _, covariances, _ in parts]),
             "category_log_probs_": [
-                None if number else np.vstack(next(tables)) for number in is_number
+                None if j in self._grouped else own for j, own in enumerate(log_probs)
+            ],
+            "point_masses_": [
+                self._grouped[j].cells.column.atoms if j in self._grouped else np.empty(0)
+                for j in range(len(log_probs))
             ],
             "n_components_": sum(state.n_components for state in states),
             "lower_bound_": states[-1].lower_bound,
@@ -513,7 +550,13 @@ class GaussianMixtureDensity(CircuitDensity):
             "converged_": all(state.at_optimum for state in states),
         }
         units = _numeric_units(states, parts, numeric_columns, self._map)
-        return {**attributes, "circuit_": _as_circuit(attributes, units)}
+        circuit = _as_circuit(attributes["weights_"], units, log_probs, self._grouped)
+        return {**attributes, "circuit_": circuit}
+
+
+def _weights(rows):
+    """Weights of rows; without any, all are equal."""
+    return np.ones(len(rows.X)) if rows.weight is None else rows.weight
 
 
 def _progress(states, n_members):
@@ -538,7 +581,7 @@ def _check_distance(table, X, schema):
         row, own = far[0]
         # Scales are those of the first rows: squares of cells far outside would swallow all
         # digits
-        column = np.flatnonzero(~schema.is_categorical)[own]
+        column = np.flatnonzero(table.cardinalities == 0)[own]
         raise ValueError(
             must(
                 f"Cells of column {schema.names[column]!r}",
@@ -636,18 +679,17 @@ def _joined(covariances):
     )
 
 
-def _as_circuit(attributes, numeric_units):
+def _as_circuit(weights, numeric_units, log_probs, grouped):
     """Write the mixture as a circuit: a sum of products of input units."""
     components = []
     for k, factors in enumerate(numeric_units):
-        categories = [
-            Categorical(j, np.exp(table[k]))
-            for j, table in enumerate(attributes["category_log_probs_"])
+        factors = factors + [
+            grouped[j].unit(np.exp(table[k])) if j in grouped else Categorical(j, np.exp(table[k]))
+            for j, table in enumerate(log_probs)
             if table is not None
         ]
-        factors = factors + categories
         components.append(factors[0] if len(factors) == 1 else Product(factors))
     if len(components) == 1:
         # A mixture of one is no mixture: queries are faster without the sum
         return Circuit(components[0])
-    return Circuit(Sum(components, weights=attributes["weights_"]))
+    return Circuit(Sum(components, weights=weights))

@@ -59,13 +59,13 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         at most three columns of a group are bounded, which always holds for 3. With 1 there are no
         groups. Columns with point masses are not grouped, except for columns on fine grids, which
         then have densities.
-    point_masses : bool, default=True
+    point_masses : bool or "frequent", default=True
         Whether single numbers may have a positive probability. These are the values of columns of
         few evenly spaced integers (which are treated as categories), all points of the grid on
         which a column was recorded (integers, multiples of .005) if there are at most 256 points
         with at least ten rows each on average, and values of other columns that are repeated very
-        often. If False, every number has a density, as in a Gaussian mixture, so that the two can
-        be compared and mixed.
+        often. With ``"frequent"``, points of grids have densities, and if False, every number has.
+        Only densities with equal `point_masses` can be compared and mixed.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
@@ -143,7 +143,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         "tol": [Interval(Real, 0, None, closed="left")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "max_joint_columns": [Interval(Integral, 1, None, closed="left")],
-        "point_masses": ["boolean"],
+        "point_masses": ["boolean", StrOptions({"frequent"})],
         **CATEGORICAL_CONSTRAINTS,
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -179,7 +179,6 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         self.verbose = verbose
 
     _max_categories = FEW_VALUES
-    _has_integer_states = True  # not where others have to give the same numbers point masses
 
     def _fit_rows(self, rows, generator):
         layout = self._states.layout
@@ -278,7 +277,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     @property
     def _has_categories(self):
         """Mask of the columns with categorical emissions: categories, few even integers."""
-        if not (self.point_masses and self._has_integer_states):
+        if self.point_masses is not True:
             return self.is_categorical_
         values = self._states.discretizer.values
         return np.array([known is not None and _are_even(known) for known in values])

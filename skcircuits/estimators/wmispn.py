@@ -75,12 +75,12 @@ class WMISPNDensity(CircuitDensity):
         Test of independence: a G-test on categories and levels of numbers, with the degrees of
         freedom of the observed levels (or rank correlation for pairs of numerical columns with few
         rows), or a test on random features of ranks.
-    point_masses : bool, default=True
+    point_masses : bool or "frequent", default=True
         Whether single numbers may have a positive probability. These are values that are repeated
         very often, and all points of the grid on which a column was recorded (integers, multiples
         of .005) if there are at most 256 points with at least ten rows each on average. Draws are
-        then points of that grid. If False, every number has a density, as in a Gaussian mixture, so
-        that the two can be compared and mixed.
+        then points of that grid. With ``"frequent"``, points of grids have densities, and if False,
+        every number has. Only densities with equal `point_masses` can be compared and mixed.
     integer_features : "auto", None or array-like, default="auto"
         Numerical columns that are integer-valued: those with only integers in `fit`, none, or a
         mask, indices or names. Their draws are integers, and queries refer to integers: an interval
@@ -167,7 +167,7 @@ class WMISPNDensity(CircuitDensity):
         "smoothing": [Interval(Real, 0, None, closed="neither")],
         "leaf": [StrOptions({"polynomial", "histogram", "gaussian", "multivariate"})],
         "independence": [StrOptions({"g_test", "rdc"})],
-        "point_masses": ["boolean"],
+        "point_masses": ["boolean", StrOptions({"frequent"})],
         "integer_features": ["array-like", StrOptions({"auto"}), None],
         **CATEGORICAL_CONSTRAINTS,
         "random_state": ["random_state"],
@@ -210,10 +210,12 @@ class WMISPNDensity(CircuitDensity):
     def _fit_rows(self, rows, generator):
         self._mark_integers()
         X, weights = rows.X, rows.weight
+        point_masses = self.point_masses
         # Whoever asks for normal distributions of numbers gets them for numbers on a grid too
-        grid = self.leaf in ("polynomial", "histogram")
+        if point_masses is True and self.leaf in ("gaussian", "multivariate"):
+            point_masses = "frequent"
         columns = tuple(
-            describe_column(j, X[:, j], weights, int(cardinality), self.point_masses, grid)
+            describe_column(j, X[:, j], weights, int(cardinality), point_masses)
             for j, cardinality in enumerate(self._schema.cardinalities)
         )
         table = MixedTable(X, weights, columns)

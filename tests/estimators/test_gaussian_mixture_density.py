@@ -1,3 +1,4 @@
+import pickle
 import warnings
 
 import numpy as np
@@ -360,3 +361,70 @@ def test_few_iterations_of_many_rows(max_iter):
         n_components=2, covariance_type="full", max_iter=max_iter, tol=0
     )
     assert density.fit(X).n_iter_ == max_iter
+
+
+def debts_frame(n_rows=400, seed=0):
+    """Debts of zero, which depend on the other columns, and missing cells."""
+    rng = np.random.default_rng(seed)
+    job = rng.choice(["cook", "nurse"], size=n_rows)
+    debts = np.where(
+        rng.random(n_rows) < np.where(job == "cook", 0.8, 0.3), 0.0, rng.gamma(2.0, size=n_rows)
+    )
+    wage = rng.normal(np.where(debts == 0, 3.0, -3.0))
+    frame = pd.DataFrame({"job": job, "debts": debts, "wage": wage, "age": rng.normal(wage)})
+    return frame.mask(rng.random(frame.shape) < 0.1)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "shrunk", "tied", "factor", "diag", "auto"])
+def test_frequent_values_have_probabilities(covariance_type):
+    frame = debts_frame()
+    density = GaussianMixtureDensity(
+        n_components=4, covariance_type=covariance_type, point_masses="frequent", random_state=0
+    ).fit(frame)
+    assert [len(own) for own in density.point_masses_] == [0, 1, 0, 0]
+    assert density.means_.shape[1] == 2
+    assert density.category_log_probs_[1] is None
+    seen = frame["debts"].dropna()
+    for query in ("debts == 0", "debts <= 0", "debts > 0", "debts > 2"):
+        frequency = len(seen.to_frame().query(query)) / len(seen)
+        assert density.probability(query) == pytest.approx(frequency, abs=0.03)
+    complete = frame.dropna()
+    for job in ("cook", "nurse"):
+        own = complete[complete["job"] == job]
+        expected = (own["debts"] == 0).mean()
+        found = density.probability("debts == 0", given={"job": job})
+        assert found == pytest.approx(expected, abs=0.1)
+    means = density.expectation([{"debts": 0.0}, "debts > 0"], columns="wage")
+    np.testing.assert_allclose(np.ravel(means), [3.0, -3.0], atol=0.4)
+    # A mass and a density of one column: together, they have integral one
+    step = 0.001
+    grid = pd.DataFrame({"debts": np.arange(-40.0, 60.0, step) + step / 3})
+    grid = grid.reindex(columns=frame.columns).astype({"job": object})
+    integral = np.exp(density.score_samples(grid)).sum() * step
+    zero = pd.DataFrame({"debts": [0.0]}).reindex(columns=frame.columns).astype({"job": object})
+    mass = np.exp(density.score_samples(zero))[0]
+    assert mass == pytest.approx(density.probability("debts == 0"), rel=1e-9)
+    assert integral + mass == pytest.approx(1.0, abs=2e-3)
+
+
+def test_batches_keep_the_point_masses_of_the_first():
+    density = GaussianMixtureDensity(n_components=2, point_masses="frequent", random_state=0)
+    density.partial_fit(debts_frame())
+    later = debts_frame(2000, seed=1)
+    later["debts"] *= 0.0
+    before = density.probability("debts == 0")
+    density.partial_fit(later)
+    assert density.probability("debts == 0") > before + 0.1
+    assert np.isfinite(density.score_samples(debts_frame(50, seed=2) * 1)).all()
+
+
+@pytest.mark.parametrize("n_components", [1, 3, "bic", "rows", "auto"])
+def test_tables_whose_numbers_all_have_point_masses(n_components):
+    frame = pd.DataFrame({"debts": debts_frame()["debts"], "level": np.arange(400) % 3})
+    density = GaussianMixtureDensity(
+        n_components=n_components, point_masses="frequent", random_state=0
+    ).fit(frame)
+    assert density.means_.shape[1] == 0
+    assert density.probability("level == 1") == pytest.approx(1 / 3, abs=0.02)
+    restored = pickle.loads(pickle.dumps(density))
+    np.testing.assert_array_equal(restored.score_samples(frame), density.score_samples(frame))

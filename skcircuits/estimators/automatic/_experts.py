@@ -6,6 +6,7 @@ whole rows hardly shows this, whereas joint frequencies of categories and interv
 
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -201,7 +202,8 @@ class Expert:
         """The candidate of the mixture learner; None if transformed, or a kernel density."""
         own = dict(self.parameters)
         shape, n_components = own.get("covariance_type"), own.get("n_components")
-        if shape is None or n_components == "rows" or "transformation" in own:
+        special = {"transformation", "point_masses"}
+        if shape is None or n_components == "rows" or special & own.keys():
             return None
         return Candidate(shape, own.get("n_factors", 0), n_components, own["location_model"])
 
@@ -228,24 +230,22 @@ class Expert:
             density = GaussianMixtureDensity(tol=_TOL, **{**parameters, **more})
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
             # the weight was learned for the fit from this start; another start may end elsewhere
-            density._given_start = self.trial
+            density._given_start = None if density.point_masses else self.trial
             return density
         if self.family == "wmispn":
             return WMISPNDensity(**parameters)
-        density = HiddenChowLiuDensity(validation_fraction=None, **parameters)
-        density._has_integer_states = False  # sum-product networks take them for numbers
-        return density
+        return HiddenChowLiuDensity(validation_fraction=None, **parameters)
 
     def described(self):
         """Description for users."""
         return {"family": self.family, **dict(self.parameters)}
 
 
-def experts_for(table, families, criterion, point_masses=False):
+def experts_for(table, families, criterion, n_massive=0):
     """Diverse candidate densities that suit the table.
 
-    Point masses and densities cannot be compared. Gaussian mixtures have no point masses; other
-    families have them only if there are no Gaussian mixtures among the candidates.
+    `n_massive`: number of numerical columns with point masses, which are no densities for any
+    family then: the two cannot be compared.
 
     Location models and latent trees learn most from few rows. Mixtures of many components with one
     covariance, or of few with separate covariances, and sum-product networks can represent other
@@ -254,10 +254,12 @@ def experts_for(table, families, criterion, point_masses=False):
     form or take long.
     """
     n_rows, n_numbers = table.numbers.shape
-    has_categories = len(table.category_counts) > 0
+    n_numbers -= n_massive
+    has_categories = len(table.category_counts) + n_massive > 0
     # More rows can tell more components apart
     factor = 2 if n_rows >= _MANY_ROWS else 1
-    mixture = Expert.mixture
+    masses = {"point_masses": "frequent"} if n_massive else {}
+    mixture = partial(Expert.mixture, **masses)
     if not n_numbers:
         found = [mixture("diag", 8 * factor)]
     elif n_numbers > MAX_DENSE_COLUMNS:
@@ -274,6 +276,7 @@ def experts_for(table, families, criterion, point_masses=False):
             found.append(mixture("shrunk", 8, transformation="johnson"))
             if (n_rows * n_numbers) ** 2 <= _MAX_KERNEL_WORK:
                 found.append(mixture("tied", "rows"))
+    point_masses = masses.get("point_masses", False)
     experts = {
         "gaussian_mixture": found,
         "latent_tree": [Expert.tree(8 * factor, point_masses=point_masses)],

@@ -31,6 +31,7 @@ _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
 _MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
 _MAX_THRESHOLD_NUMBERS = 2  # Gaussians bound at most three columns, of which queries need one
 _ENOUGH_ROWS = 10_000  # to detect whether many have the same number
+_LEAST_MEMBERS = 2  # of a mixture: on many rows, each family represents what others miss
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
@@ -45,10 +46,8 @@ class AutomaticDensity(CircuitDensity):
     queries are exact. For numerical tables that are described by a single Gaussian, and for large
     tables, only Gaussian mixtures are used.
 
-    Gaussian mixtures spread the probability of a value that many rows share, such as zero in a
-    column of debts, over neighbouring values. If log densities are compared, they are therefore
-    excluded on small tables with such columns, and the other families use point masses. Otherwise,
-    all families use densities only, and a warning names the columns.
+    If log densities are compared, a value that many rows share, such as zero in a column of debts,
+    has a positive probability in all families (``point_masses="frequent"``).
 
     If log densities are compared, a category that is determined by thresholds of a number
     (``adult`` by ``age >= 18``), also with noise that depends on nothing else, is left out of the
@@ -261,23 +260,15 @@ class AutomaticDensity(CircuitDensity):
         table = MixtureTable.prepare(rows.X, schema.cardinalities, rows.weight)
         families, comparison = self._checked_families(), None
         has_thresholds = len(schema.columns) < self.n_features_in_
-        others = tuple(family for family in families if family != "gaussian_mixture")
-        shared = _shared_numbers(rows, schema) if others and self.selection != "cells" else []
-        # Numbers that many rows share have a probability, which Gaussian mixtures cannot give
-        # them
-        point_masses = bool(shared) and _is_small(table)
-        if shared and not point_masses:
-            warnings.warn(
-                f"Many rows share a value in columns {', '.join(map(str, shared[:10]))}. For "
-                "tables of this size, AutomaticDensity uses only Gaussian mixtures, which "
-                "spread the probability of such a value over its neighbours. WMISPNDensity and "
-                "HiddenChowLiuDensity represent it by a point mass.",
-                UserWarning,
-                stacklevel=2,
-            )
-        if point_masses:
-            families = others
-        elif "gaussian_mixture" in families and not _suits_trees(table, has_thresholds):
+        massive = _massive_columns(rows, schema) if self.selection != "cells" else []
+        if massive and "gaussian_mixture" in families and not _is_small(table):
+            expert = Expert("gaussian_mixture", (("point_masses", "frequent"),))
+            return {expert: 1.0}, [{**expert.described(), "weight": 1.0}]
+        if (
+            not massive
+            and "gaussian_mixture" in families
+            and not _suits_trees(table, has_thresholds)
+        ):
             families = ("gaussian_mixture",)
             comparison = Comparison(table, self.selection, EMSettings(), seed)
             pool = _own_pool(table, comparison)
@@ -286,12 +277,13 @@ class AutomaticDensity(CircuitDensity):
                 total = sum(pool.values())
                 weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
                 return {Expert.pool(pool, comparison): 1.0}, weighed
-        experts = experts_for(table, families, self.selection, point_masses)
+        experts = experts_for(table, families, self.selection, len(massive))
         trials = Trials(table, rows.X, schema, self.selection, seed, self.n_jobs, comparison)
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
         trials.run(experts)
-        chosen = trials.choose(pool_size(table.n_cells))
+        least = 1 if self.selection == "cells" else _LEAST_MEMBERS
+        chosen = trials.choose(max(least, pool_size(table.n_cells)))
         if self.selection == "cells":
             self._column_weights = trials.column_weights(chosen)
         return chosen, trials.report(chosen)
@@ -306,17 +298,20 @@ class AutomaticDensity(CircuitDensity):
         return tuple(self.families)
 
 
-def _shared_numbers(rows, schema):
-    """Names of continuous columns in which many rows have the same number."""
+def _massive_columns(rows, schema):
+    """Numerical columns with point masses, if there are other numbers in any of them.
+
+    Few values are levels, which have a probability under every family.
+    """
     some = rows.take(np.arange(0, len(rows.X), 1 + len(rows.X) // _ENOUGH_ROWS))
-    found = []
-    for j in np.flatnonzero(~schema.is_categorical):
-        atoms = describe_column(j, some.X[:, j], some.weight, 0, grid=False).atoms
-        values = np.unique(some.X[~np.isnan(some.X[:, j]), j])
-        # Integers are intervals, and few values are levels, under every family
-        if 0 < len(atoms) < len(values) and (values != np.floor(values)).any():
-            found.append(schema.names[j])
-    return found
+    found, has_others = [], False
+    for j in np.flatnonzero(~schema.is_categorical).tolist():
+        column = describe_column(j, some.X[:, j], some.weight, 0, "frequent")
+        if len(column.atoms):
+            found.append(j)
+            values = some.X[~np.isnan(some.X[:, j]), j]
+            has_others = has_others or not np.isin(values, column.atoms).all()
+    return found if has_others else []
 
 
 def _n_restarts(weight, n_cells, selection):

@@ -477,7 +477,7 @@ class ColumnStates:
     def learn(cls, X, cardinalities, sample_weight, max_categories=32):
         """Learn states from encoded rows (n, d); `cardinalities` is 0 for numerical columns."""
         shared = [
-            describe_column(j, X[:, j], sample_weight, int(cardinality), grid=False).atoms
+            describe_column(j, X[:, j], sample_weight, int(cardinality), "frequent").atoms
             for j, cardinality in enumerate(cardinalities)
         ]
         discretizer = Discretizer.fit(

@@ -130,7 +130,9 @@ class KernelExpectation:
         gaussians, cells = self.gaussians, self.cells
         # Expanded: residuals of all rows from all centres would be an array of n² c²
         firsts = responsibilities.T @ gaussians.stack.means
-        products = (responsibilities.T @ gaussians.squares).reshape(-1, *2 * cells.shape[1:])
+        n_rows, n_columns = cells.shape
+        products = responsibilities.T @ gaussians.squares
+        products = products.reshape(n_rows, n_columns, n_columns)
         cross = cells[:, :, None] * firsts[:, None]
         products -= cross + cross.transpose(0, 2, 1)
         weights = responsibilities.sum(axis=0)

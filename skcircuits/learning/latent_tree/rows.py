@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from skcircuits.learning.univariate._columns import PointMasses
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import StateLayout
 
@@ -25,8 +26,9 @@ class LatentRows:
         Layout of these states.
     is_categorical : ndarray of bool of shape (n_variables,)
         Columns with categorical emissions; the other columns have piecewise polynomial emissions.
-    point_masses : bool, default=True
-        Whether values that are repeated very often have point masses.
+    point_masses : bool or "frequent", default=True
+        Whether values that are repeated very often have point masses; True: all points of grids,
+        too.
     joint_columns : tuple of tuple of int, default=()
         Groups of numerical columns that share a latent variable and have a joint normal
         distribution in each of its states.
@@ -52,7 +54,7 @@ class LatentRows:
     states: IntArray
     layout: StateLayout
     is_categorical: BoolArray
-    point_masses: bool = True
+    point_masses: PointMasses = True
     joint_columns: tuple[tuple[int, ...], ...] = ()
 
     def take(self, indices: IntArray) -> LatentRows:

@@ -98,7 +98,9 @@ class ColumnCells:
         """Cells of a column from its numbers without point masses and their smooth density."""
         # Where point masses hold nearly all rows, little is left for either tail.
         rest = (weights.sum() + 1.0 / (len(column.atoms) + 1)) / (total + 1.0)
-        tail = float(rest * tail_fraction(np.array([weights.sum()]))[0])
+        # Where they hold all, no more than the next of all rows may lie beyond them.
+        seen = total if density is None else weights.sum()
+        tail = float(rest * tail_fraction(np.array([seen]))[0])
         half = column.resolution / 2
         if density is None:
             edges = np.array([column.lower - half, column.upper + half])

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from skcircuits.protocols import MIN_RANGE, BoolArray, FloatArray
+
+# Which numbers have a probability of their own: frequent values and all points of grids, frequent
+# values, or none.
+PointMasses = bool | Literal["frequent"]
 
 # A numerical column with at most this many distinct values, each seen this often on
 # average, is made of point masses alone.
@@ -62,13 +67,12 @@ def describe_column(
     cells: FloatArray,
     weights: FloatArray,
     cardinality: int,
-    point_masses: bool = True,
-    grid: bool = True,
+    point_masses: PointMasses = True,
 ) -> MixedColumn:
     """Learn the facts about a column.
 
     `cells` (n,), `weights` (n,). Without `point_masses` every number has a density, which a
-    coarse resolution bounds; without `grid` only values that stand out have a probability.
+    coarse resolution bounds; with "frequent" ones, points of grids have, too.
     """
     seen = ~np.isnan(cells) & (weights > 0)
     cells, weights = cells[seen], weights[seen]
@@ -88,7 +92,8 @@ def describe_column(
         resolution = max(resolution, LEAST_WIDTH * spread)
     else:
         atoms = values[_heavy_values(values, counts, resolution)]
-        points = _grid_points(values, counts.sum()) if grid and len(atoms) < len(values) else None
+        is_wanted = point_masses is True and len(atoms) < len(values)
+        points = _grid_points(values, counts.sum()) if is_wanted else None
         if points is not None:
             atoms, is_grid = points, True
             resolution = (points[-1] - points[0]) / (len(points) - 1)

@@ -48,5 +48,5 @@ def test_other_columns_have_densities(values):
 
 def test_grids_are_left_to_densities_where_asked():
     values = np.random.default_rng(0).integers(0, 40, size=5000)
-    assert described(values, grid=False).is_smooth
+    assert described(values, point_masses="frequent").is_smooth
     assert described(values, point_masses=False).is_smooth
