@@ -1,6 +1,5 @@
 """Automatic choice of a family of densities, or of a mixture of several."""
 
-import warnings
 from dataclasses import replace
 from numbers import Integral
 from typing import ClassVar
