@@ -15,6 +15,7 @@ from skcircuits import (
     GaussianMixtureDensity,
     MoATDensity,
     StackingDensity,
+    WMISPNDensity,
 )
 from skcircuits.exceptions import CircuitPropertyError
 
@@ -140,8 +141,24 @@ def test_callbacks_see_every_fit(table):
 def test_densities_and_probabilities_are_not_mixed():
     X = np.random.default_rng(0).integers(2, size=(60, 2)).astype(float)
     members = [("normal", GaussianMixtureDensity()), ("tree", ChowLiuDensity())]
-    with pytest.raises(CircuitPropertyError, match="variable 0 must be all discrete or all cont"):
+    with pytest.raises(CircuitPropertyError, match=r"same columns; got columns=\['x0', 'x1'\]"):
         StackingDensity(members).fit(X)
+
+
+def test_point_masses_of_all_members_are_mixed():
+    rng = np.random.default_rng(0)
+    debts = np.where(rng.random(300) < 0.5, 0.0, rng.exponential(size=300))
+    table = pd.DataFrame({"debts": debts, "size": rng.normal(debts > 0)})
+
+    def mixture(point_masses):
+        mixture = GaussianMixtureDensity(n_components=2, point_masses=point_masses)
+        networks = WMISPNDensity(point_masses=point_masses or True)
+        return StackingDensity([("mixture", mixture), ("network", networks)], random_state=0)
+
+    with pytest.raises(CircuitPropertyError, match=r"columns=\['debts'\]. Set point_masses=\"freq"):
+        mixture(False).fit(table)
+    density = mixture("frequent").fit(table)
+    assert density.probability("debts <= 0") == pytest.approx((debts == 0).mean(), abs=0.01)
 
 
 def test_what_cannot_be_mixed_is_refused(table):

@@ -102,6 +102,11 @@ class Plan:
         return [variable for variable in found.tolist() if variable not in self.cardinalities]
 
     @cached_property
+    def massive_variables(self) -> set[int]:
+        """Variables of which single values have a probability."""
+        return {v for _, layer in self.inputs for v in layer.massive_variables.tolist()}
+
+    @cached_property
     def position(self) -> dict[int, int]:
         """Position in the buffer by ``id`` of the symbolic unit."""
         # By identity: units are shared by reference, and equal ones may stand in two places

@@ -11,7 +11,7 @@ from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, BaseComposition
 from skcircuits.estimators.automatic.density import mixed
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._rows import ValidationMixin
-from skcircuits.exceptions import must
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning._mixture_weights import likeliest_weights
 from skcircuits.parallel import Parallel, delayed
 
@@ -187,8 +187,8 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
 
     def _learn_weights(self, part):
         """Weights under which rows are likeliest, from densities that were not fitted to them."""
-        # Before more time is spent: whether the circuits can be mixed at all
-        _mixed(self.estimators_, np.full(len(self.estimators_), 1.0 / len(self.estimators_)))
+        # Before more time is spent
+        self._check_measures()
         rows = part.validation
         X = self._known(rows.X)
         log_prob = np.column_stack([member.circuit_.log_prob(X) for member in self.estimators_])
@@ -196,6 +196,24 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
         if self.verbose:
             print(f"[StackingDensity] weights {weights.round(3).tolist()}")
         return weights
+
+    def _check_measures(self):
+        """Refuse a column in which one density has probabilities and another has none."""
+        try:
+            _mixed(self.estimators_, np.full(len(self.estimators_), 1.0 / len(self.estimators_)))
+        except CircuitPropertyError as error:
+            massive = [member.circuit_.plan.massive_variables for member in self.estimators_]
+            some, all_of_them = set.union(*massive), set.intersection(*massive)
+            # Categories and point masses are both probabilities, of different kinds of units
+            columns = sorted(some - all_of_them or some)
+            names = [self._schema.names[j] for j in columns]
+            condition = "have point masses in the same columns"
+            way_out = (
+                'Set point_masses="frequent", or False, in all that have the parameter; densities '
+                "over bins cannot be mixed with others on such tables."
+            )
+            message = must("Estimators", condition, way_out, columns=names)
+            raise CircuitPropertyError(message) from error
 
     def _known(self, X):
         # What one density knows is possible under the mixture
