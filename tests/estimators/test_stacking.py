@@ -141,7 +141,7 @@ def test_callbacks_see_every_fit(table):
 def test_densities_and_probabilities_are_not_mixed():
     X = np.random.default_rng(0).integers(2, size=(60, 2)).astype(float)
     members = [("normal", GaussianMixtureDensity()), ("tree", ChowLiuDensity())]
-    with pytest.raises(CircuitPropertyError, match=r"same columns; got columns=\['x0', 'x1'\]"):
+    with pytest.raises(CircuitPropertyError, match=r"same columns; got columns=\[0, 1\]"):
         StackingDensity(members).fit(X)
 
 
