@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 from _data import data_path
 from _keel import KEEL, load_keel
+from _realistic_tables import KINDS, realistic_table
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine, make_friedman1
 
-__all__ = ["KEEL_TABLES", "TABLES", "hide", "is_classification", "load"]
+__all__ = ["SETS", "hide", "is_classification", "load"]
 
 # name: (folder, target, columns that hold categories); None: one of scikit-learn's
 CLASSES = {
@@ -31,8 +32,22 @@ NUMBERS = {
     "cars": ("hybrid", "MPG", ["brand"]),
     "cloud": ("hybrid", "vis_mean", []),
 }
-TABLES = [*CLASSES, *NUMBERS]
+# Further classifications, by which nothing was chosen
+MORE_CLASSES = {
+    "anneal-U": ("hybrid", "class", ["family", "steel", "surface-quality", "shape"]),
+    "crx": ("hybrid", "class", ["A4", "A5", "A6", "A7"]),
+    "shuttle": ("hybrid", "class", []),
+    "horse_colic": ("missing", "surgical_lesion", ["temp_extremities", "pain", "abdomen"]),
+    "pima_zeros_missing": ("missing", "class", []),
+}
 KEEL_TABLES = [f"keel_{name}" for name in KEEL]
+# Sets of tables by name
+SETS = {
+    "all": [*CLASSES, *NUMBERS],
+    "classes": [*CLASSES, *MORE_CLASSES, *KINDS],
+    "numbers": list(NUMBERS),
+    "keel": KEEL_TABLES,
+}
 _FEWEST_ROWS = 15  # of a class that calibration in three folds can do with
 
 
@@ -46,15 +61,25 @@ def load(name, seed, n_rows=900):
     is_classes = is_classification(name)
     if name in KEEL_TABLES:
         X, y = _from_keel(name.removeprefix("keel_"), seed, n_rows)
+    elif name in KINDS:
+        X, y = _realistic(name)
     else:
-        source = (CLASSES if is_classes else NUMBERS)[name]
-        X, y = _bundled(name, seed) if source is None else _from_file(name, *source)
+        source = (CLASSES | MORE_CLASSES | NUMBERS)[name]
+        X, y = _bundled(name, seed, n_rows) if source is None else _from_file(name, *source)
     order = np.random.default_rng(seed).permutation(len(y))[:n_rows]
+    if is_classes:
+        order = order[_is_frequent(np.asarray(y)[order])]
     y = np.asarray(y)[order]
     return X.iloc[order].reset_index(drop=True), y if is_classes else y / y.std()
 
 
-def _bundled(name, seed):
+def _is_frequent(y):
+    """Tell which rows have a class that enough others have."""
+    _, classes, sizes = np.unique(y, return_inverse=True, return_counts=True)
+    return sizes[classes] >= _FEWEST_ROWS
+
+
+def _bundled(name, seed, n_rows):
     loaders = {
         "iris": load_iris,
         "wine": load_wine,
@@ -65,18 +90,27 @@ def _bundled(name, seed):
         X, y = loaders[name](return_X_y=True)
         X = X[:, :10] if name == "breast cancer" else X
     else:
-        X, y = make_friedman1(900, n_features=10, noise=1.0, random_state=seed)
+        X, y = make_friedman1(n_rows, n_features=10, noise=1.0, random_state=seed)
     return pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])]), y
 
 
 def _from_keel(name, seed, n_rows):
-    """Some rows of a KEEL table, without classes of very few."""
+    """Some rows of a KEEL table."""
     table = load_keel(name)
     table = table.sample(min(len(table), n_rows), random_state=seed)
-    n_rows_of_class = table.groupby("class", observed=True)["class"].transform("size").astype(int)
-    table = table[n_rows_of_class >= _FEWEST_ROWS].reset_index(drop=True)
     X = table.drop(columns="class")
     return X[[c for c in X if X[c].nunique() > 1]], table["class"].astype(str).to_numpy()
+
+
+def _realistic(name):
+    """A generated table; its target is the first category without rare ones."""
+    cells, categories = realistic_table(list(KINDS).index(name))
+    table = pd.DataFrame(cells, columns=[f"x{j}" for j in range(cells.shape[1])])
+    for column in table.columns[categories]:
+        table[column] = table[column].map(lambda cell: f"c{cell:.0f}").astype("category")
+    sizes = {c: table[c].value_counts().min() for c in table.columns[categories]}
+    target = next(c for c, size in sizes.items() if size >= _FEWEST_ROWS)
+    return table.drop(columns=target), table[target].astype(str).to_numpy()
 
 
 def _from_file(name, folder, target, categories):
