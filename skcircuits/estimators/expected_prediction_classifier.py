@@ -24,9 +24,28 @@ from skcircuits.estimators.prediction._expected_prediction import (
     column_encoder,
 )
 from skcircuits.exceptions import must
-from skcircuits.predictions._closed_forms import last_step
 
 MAX_LANDMARKS = 300  # of the default classifier
+N_TRIALS = 100  # rows on which the kind of answers of the classifier is found
+
+
+def _decides_pairs(model, table, labels):
+    """Tell whether labels are decided by the votes of a decision function of pairs of classes."""
+    if hasattr(model, "predict_proba") or not hasattr(model, "decision_function"):
+        return False
+    decisions, n_classes = model.decision_function(table), len(model.classes_)
+    if n_classes < 3 or decisions.shape[1] != n_classes * (n_classes - 1) // 2:
+        return False
+    if n_classes > 3:
+        return True
+    # Three classes have three pairs: the model itself knows which of both its columns are
+    ways = decisions, _votes_of_pairs(decisions, n_classes)
+    largest, votes = (np.mean(model.classes_[way.argmax(axis=1)] == labels) for way in ways)
+    return votes > largest
+
+
+def _votes_of_pairs(decisions, n_classes):
+    return ovr_decision_function(decisions < 0, -decisions, n_classes)
 
 
 def _model_has(method):
@@ -165,16 +184,9 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             return (answers > (0.0 if decides else 0.5)).astype(int)
         if decides and answers.shape[1] == 1:
             return self.classes_[(answers[:, 0] > 0).astype(int)]
-        if decides and self._decides_pairs():
-            answers = ovr_decision_function(answers < 0, -answers, len(self.classes_))
+        if decides and self._decides_pairs:
+            answers = _votes_of_pairs(answers, len(self.classes_))
         return self.classes_[answers.argmax(axis=1)]
-
-    def _decides_pairs(self):
-        """Tell whether the decision function has a column for each pair of classes."""
-        model = last_step(self.estimator_)
-        while hasattr(model, "final_estimator_"):  # of a stack, whose decisions are its own
-            model = last_step(model.final_estimator_)
-        return getattr(model, "decision_function_shape", None) == "ovo" and len(self.classes_) > 2
 
     @available_if(_model_has("predict_proba"))
     def predict_proba(self, X):
@@ -264,11 +276,13 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         return np.stack(columns, axis=1).astype(np.float64), np.ones(len(columns), dtype=bool)
 
     def _answer_scale(self, models, y):
-        drawn = self.circuit_.sample(1, random_state=0)
-        row = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
+        drawn = self.circuit_.sample(N_TRIALS, random_state=0)
+        rows = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
         # Labels that do not exclude each other share one array of classes
-        answer = models[0].predict(self._schema.decode(row))
-        self._is_multilabel = np.ndim(answer) == 2 and not isinstance(models[0].classes_, list)
+        table, (model, *_) = self._schema.decode(rows), models
+        labels = model.predict(table)
+        self._is_multilabel = np.ndim(labels) == 2 and not isinstance(model.classes_, list)
+        self._decides_pairs = _decides_pairs(model, table, labels)
         return 1.0
 
     def _default_estimator(self, y):

@@ -16,6 +16,7 @@ from sklearn.ensemble import (
     StackingClassifier,
     StackingRegressor,
 )
+from sklearn.feature_selection import RFE
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
@@ -197,6 +198,22 @@ def test_stacks_decide_pairs_if_their_final_classifier_does():
     wrapped = ExpectedPredictionClassifier(stack, **settings).fit(X, y)
     assert wrapped.decision_function(incomplete).shape == (200, 3)
     assert wrapped.score(incomplete, y) > 0.6
+
+
+@pytest.mark.parametrize("n_classes", [3, 4])
+@pytest.mark.parametrize("shape", ["ovo", "ovr"])
+def test_selected_columns_decide_as_their_classifier_does(shape, n_classes):
+    X, y, _ = table(n=200)
+    y = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
+    X[:, -1] *= 1e-9  # nothing depends on this column
+    svc = SVC(kernel="linear", decision_function_shape=shape)
+    model = RFE(svc, n_features_to_select=X.shape[1] - 1).fit(X, y)
+    density = GaussianMixtureDensity(n_components=1)
+    wrapped = ExpectedPredictionClassifier(FrozenEstimator(model), density=density, random_state=0)
+    incomplete = X.copy()
+    incomplete[:, -1] = np.nan
+    predicted = wrapped.fit(X, y).predict(incomplete)
+    assert (predicted == model.predict(X)).mean() > 0.98  # but for ties of votes
 
 
 def test_votes_of_classifiers_of_several_targets():
