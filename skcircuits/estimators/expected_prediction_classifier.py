@@ -1,5 +1,6 @@
 """Classification of rows with missing values: expected predictions of any classifier."""
 
+from copy import copy
 from typing import ClassVar
 
 import numpy as np
@@ -7,6 +8,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import _safe_indexing
@@ -24,6 +26,7 @@ from skcircuits.estimators.prediction._expected_prediction import (
     column_encoder,
 )
 from skcircuits.exceptions import must
+from skcircuits.predictions._closed_forms import last_step
 
 MAX_LANDMARKS = 300  # of the default classifier
 N_TRIALS = 100  # rows on which the kind of answers of the classifier is found
@@ -161,6 +164,12 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             The class with the largest expected probability; for complete rows, the prediction of
             the classifier.
         """
+        model = last_step(self.estimator_)
+        if isinstance(model, FixedThresholdClassifier | TunedThresholdClassifierCV):
+            # The threshold decides about expected answers
+            decider = copy(model)
+            decider.estimator_ = self
+            return decider.predict(X)
         encoded = self._read_table(X)
         complete = ~np.isnan(encoded).any(axis=1)
         # Complete rows have the model's own labels, which need not be an argmax

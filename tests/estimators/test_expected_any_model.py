@@ -19,6 +19,7 @@ from sklearn.ensemble import (
 from sklearn.feature_selection import RFE
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import ComplementNB, MultinomialNB
@@ -214,6 +215,30 @@ def test_selected_columns_decide_as_their_classifier_does(shape, n_classes):
     incomplete[:, -1] = np.nan
     predicted = wrapped.fit(X, y).predict(incomplete)
     assert (predicted == model.predict(X)).mean() > 0.98  # but for ties of votes
+
+
+@pytest.mark.parametrize("response_method", ["predict_proba", "decision_function"])
+def test_thresholds_decide_about_expectations(response_method):
+    X, y, incomplete = table(n=200)
+    y = np.where(y > np.median(y), "high", "low")
+    threshold = 0.8 if response_method == "predict_proba" else 1.0
+    model = FixedThresholdClassifier(
+        LogisticRegression(max_iter=500),
+        threshold=threshold,
+        pos_label="high",
+        response_method=response_method,
+    )
+    density = GaussianMixtureDensity(n_components=1)
+    settings = {"density": density, "stacking": False, "random_state": 0}
+    wrapped = ExpectedPredictionClassifier(model, **settings).fit(X, y)
+    assert wrapped.method_ == "exact: logistic link of a linear model"
+    answers = getattr(wrapped, response_method)(incomplete)
+    # Probabilities come in the order of the classes; decisions are about the second one
+    score = answers[:, 0] if answers.ndim == 2 else -answers
+    expected = np.where(score >= threshold, "high", "low")
+    np.testing.assert_array_equal(wrapped.predict(incomplete), expected)
+    assert (expected != np.where(score >= 0.5 * (answers.ndim == 2), "high", "low")).any()
+    np.testing.assert_array_equal(wrapped.predict(X), clone(model).fit(X, y).predict(X))
 
 
 def test_votes_of_classifiers_of_several_targets():

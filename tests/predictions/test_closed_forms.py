@@ -8,7 +8,11 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.discriminant_analysis import (
+    LinearDiscriminantAnalysis,
+    QuadraticDiscriminantAnalysis,
+)
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
     BaggingRegressor,
     ExtraTreesRegressor,
@@ -32,9 +36,12 @@ from sklearn.linear_model import (
     Ridge,
     RidgeClassifier,
     SGDClassifier,
+    TweedieRegressor,
 )
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.neighbors import KNeighborsRegressor
+from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, MultinomialNB
+from sklearn.neighbors import KNeighborsRegressor, NearestCentroid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVR
@@ -151,6 +158,10 @@ LINEAR = {
     "Huber": HuberRegressor(),
     "linear SVR": LinearSVR(random_state=0, max_iter=10_000),
     "partial least squares": PLSRegression(2),
+    "identity link": TweedieRegressor(power=0),
+    "named identity link": TweedieRegressor(power=0, link="identity"),
+    "linear kernel": SVR(kernel="linear"),
+    "linear kernel ridge": KernelRidge(kernel="linear"),
     "pipeline": make_pipeline(PCA(), StandardScaler(), MinMaxScaler(), Ridge()),
     "scaled target": TransformedTargetRegressor(Ridge(), transformer=StandardScaler()),
 }
@@ -205,12 +216,74 @@ def test_several_fitted_copies_are_one_linear_model():
     assert_exact(form, problem, INCOMPLETE_NUMBERS)
 
 
-@pytest.mark.parametrize("model", [LinearSVC(), RidgeClassifier(), LinearDiscriminantAnalysis()])
+@pytest.mark.parametrize(
+    "model",
+    [
+        LinearSVC(),
+        RidgeClassifier(),
+        LinearDiscriminantAnalysis(),
+        SVC(kernel="linear", decision_function_shape="ovo"),
+    ],
+    ids=["support vectors", "ridge", "discriminants", "pairs"],
+)
 def test_linear_decision_functions(model):
     circuit = gaussian_circuit()
     problem = problem_of(train(model, circuit, n_classes=3), circuit, "decision_function")
     form, _ = find_closed_form(problem)
     assert_exact(form, problem, INCOMPLETE_NUMBERS)
+
+
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [
+        (SVR(kernel="poly", degree=2, coef0=1.0), "predict"),
+        (KernelRidge(kernel="polynomial", degree=2), "predict"),
+        (QuadraticDiscriminantAnalysis(), "decision_function"),
+        (NearestCentroid(), "decision_function"),
+    ],
+    ids=["SVR", "kernel ridge", "discriminants", "centroids"],
+)
+def test_other_functions_of_degree_two(model, method):
+    circuit = gaussian_circuit()
+    n_classes = 3 if method == "decision_function" else 0
+    problem = problem_of(train(model, circuit, n_classes=n_classes), circuit, method)
+    form, reason = find_closed_form(problem)
+    assert form.name == "polynomial of degree two", reason
+    assert_exact(form, problem, [[0.3, NAN, 1.0], [NAN, NAN, 2.0]], with_variance=False)
+
+
+@pytest.mark.parametrize("strategy", ["prior", "most_frequent", "stratified"])
+def test_constant_classifiers(strategy):
+    circuit = discrete_circuit()
+    model = train(DummyClassifier(strategy=strategy), circuit, n_classes=3)
+    problem = problem_of(model, circuit, "predict_proba")
+    form, reason = find_closed_form(problem)
+    if strategy == "stratified":
+        assert "random" in reason
+    else:
+        assert_exact(form, problem, INCOMPLETE_STATES)
+
+
+SOFTMAX = {
+    "Bernoulli": make_pipeline(encoder([0, 1, 2, 3]), BernoulliNB()),
+    "categorical": CategoricalNB(min_categories=3),
+    "multinomial": MultinomialNB(),
+    "complement": make_pipeline(encoder([1, 3]), ComplementNB()),
+    "centroids": NearestCentroid(),
+}
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_softmax_links_on_categories(name, n_classes):
+    circuit = discrete_circuit()
+    problem = problem_of(
+        train(SOFTMAX[name], circuit, n_classes=n_classes), circuit, "predict_proba"
+    )
+    form, reason = find_closed_form(problem)
+    assert form is not None, reason
+    assert form.name.startswith(("softmax", "logistic"))
+    assert_exact(form, problem, INCOMPLETE_STATES)
 
 
 @pytest.mark.parametrize(
@@ -483,9 +556,13 @@ def test_models_of_sparse_tables_are_those_of_dense_ones(last):
         (make_pipeline(encoder([2]), SVC()), "decision_function"),
         (LogisticRegression(), "predict_proba"),
         (CalibratedClassifierCV(LinearSVC(), cv=2), "predict_proba"),
+        (SVR(kernel="poly", degree=2), "predict"),
+        (NearestCentroid(), "predict_proba"),
+        (QuadraticDiscriminantAnalysis(), "decision_function"),
+        (FixedThresholdClassifier(LogisticRegression()), "predict_proba"),
         (RandomForestRegressor(5, random_state=0), "predict"),
     ],
-    ids=["linear", "square", "log", "kernel", "landmarks", "SVC", "logistic", "sigmoid", "forest"],
+    ids=lambda value: type(value[-1] if hasattr(value, "steps") else value).__name__,
 )
 @pytest.mark.parametrize("joint", [False, True])
 def test_against_a_million_draws(model, method, joint):

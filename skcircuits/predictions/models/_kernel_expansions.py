@@ -173,7 +173,9 @@ def _of_gaussian_process(model: GaussianProcessRegressor) -> _FeatureExpansion:
 
 def _require_rbf(kernel: Any) -> None:
     if kernel != "rbf":
-        raise NoClosedFormError(f"only kernel='rbf' has a closed form, not kernel={kernel!r}")
+        raise NoClosedFormError(
+            f"kernel={kernel!r} has no closed form; 'rbf', 'linear' and 'poly' of degree two have"
+        )
 
 
 def _constant_times_rbf(kernel: Any) -> tuple[float, float]:
@@ -201,6 +203,7 @@ def _build_nystroem(single: Problem) -> ClosedForm:
     if (
         not steps
         or not isinstance(steps[-1], Nystroem)
+        or not hasattr(last, "coef_")
         or single.response.method == "predict_proba"
     ):
         raise NoClosedFormError("the model is not a linear function of Nystroem features")
@@ -219,7 +222,8 @@ def _build_nystroem(single: Problem) -> ClosedForm:
     return _in_encoded_columns(expansion, single, n_steps=len(steps) - 1)
 
 
-def _build(model: Any, problem: Problem) -> ClosedForm:
+def build_expansion(model: Any, problem: Problem) -> ClosedForm:
+    """Build the form of kernel expansions at support points."""
     if problem.response.method == "predict_proba":
         raise NoClosedFormError("probabilities of this classifier have no closed form")
 
@@ -231,8 +235,7 @@ def _build(model: Any, problem: Problem) -> ClosedForm:
     return WeightedSum.average(problem, build)
 
 
-for _type in (SVR, NuSVR, SVC, NuSVC, KernelRidge, GaussianProcessRegressor):
-    closed_form.register(_type, _build)
+closed_form.register(GaussianProcessRegressor, build_expansion)
 
 
 def _in_encoded_columns(

@@ -6,16 +6,23 @@ After polynomial features of degree two, means are exact by sigma points.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 from sklearn import linear_model
 from sklearn.cross_decomposition import CCA, PLSCanonical, PLSRegression
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.dummy import DummyRegressor
+from sklearn.discriminant_analysis import (
+    LinearDiscriminantAnalysis,
+    QuadraticDiscriminantAnalysis,
+)
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.kernel_approximation import Nystroem
-from sklearn.svm import LinearSVC, LinearSVR
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, MultinomialNB
+from sklearn.neighbors import NearestCentroid
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR
 
 from skcircuits.circuits import Circuit
 from skcircuits.predictions._closed_forms import (
@@ -25,7 +32,9 @@ from skcircuits.predictions._closed_forms import (
     WeightedSum,
     closed_form,
     is_plainly_missing,
+    last_step,
     steps_of,
+    transformed,
 )
 from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
@@ -36,7 +45,7 @@ from skcircuits.predictions.models._additive import (
     probe,
     score_parts,
 )
-from skcircuits.predictions.models._kernel_expansions import nystroem_form
+from skcircuits.predictions.models._kernel_expansions import build_expansion, nystroem_form
 from skcircuits.predictions.models._logistic import LogisticForm, SoftmaxForm
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -46,7 +55,7 @@ REGRESSORS = (
         for name in linear_model.__all__
         if name.endswith(("Regression", "Ridge", "Lasso", "Net", "CV", "Lars", "Pursuit"))
         or name in ("HuberRegressor", "SGDRegressor", "TheilSenRegressor", "QuantileRegressor")
-        or name in ("LassoLarsIC", "RANSACRegressor")
+        or name in ("LassoLarsIC", "RANSACRegressor", "PassiveAggressiveRegressor")
     ),
     CCA,
     DummyRegressor,
@@ -55,15 +64,23 @@ REGRESSORS = (
     PLSRegression,
 )
 CLASSIFIERS = (
+    *(
+        getattr(linear_model, name)
+        for name in linear_model.__all__
+        if name.endswith(("Classifier", "ClassifierCV"))
+    ),
     LinearDiscriminantAnalysis,
     LinearSVC,
+    NearestCentroid,
+    QuadraticDiscriminantAnalysis,
     linear_model.LogisticRegression,
     linear_model.LogisticRegressionCV,
     linear_model.Perceptron,
-    linear_model.RidgeClassifier,
-    linear_model.RidgeClassifierCV,
-    linear_model.SGDClassifier,
 )
+# Whose log probabilities are sums over the columns
+NAIVE_BAYES = (BernoulliNB, CategoricalNB, ComplementNB, MultinomialNB)
+# Methods whose answers are scores of classes, in order of preference
+SCORES = ("decision_function", "predict_joint_log_proba")
 LOG_LINEAR = (
     linear_model.GammaRegressor,
     linear_model.PoissonRegressor,
@@ -154,6 +171,9 @@ def build_linear(model: Any, problem: Problem) -> ClosedForm:
 
 def build_log_linear(model: Any, problem: Problem) -> ClosedForm:
     """Build the form of models whose logarithm is additive."""
+    link = getattr(model, "link", "log")
+    if link == "identity" or (link == "auto" and model.power <= 0.0):
+        return linear_form(problem)
 
     def build(single: Problem) -> ClosedForm:
         def score(X: FloatArray) -> FloatArray:
@@ -177,15 +197,23 @@ def _build_classifier(model: Any, problem: Problem) -> ClosedForm:
 
 def _build_logistic(single: Problem) -> ClosedForm:
     (model,) = single.response.models
-    if not hasattr(model, "decision_function"):
+    last = last_step(model)
+    method = next(filter(partial(hasattr, last), SCORES), None)
+    if method is None:
         raise NoClosedFormError("the classifier has no decision function")
     if any(isinstance(step, Nystroem) and step.kernel != "linear" for step in steps_of(model)):
         raise NoClosedFormError("the model is not a sum of functions of single columns")
-    score = single.asking("decision_function").response
+    # A pipeline has not all methods of its last step
+    answer = Response([last], method, partial(transformed, single))
+
+    def score(X: FloatArray) -> FloatArray:
+        scores = answer(X)
+        # scikit-learn keeps a single score for two classes; that of several has a free constant
+        return scores if scores.shape[1] == 1 else scores - scores.mean(axis=1, keepdims=True)
+
     trials = single.trial_rows()
-    scores, expected = score(trials), single.response(trials)
-    # scikit-learn keeps a single score for two classes
-    if len(model.classes_) == 2:
+    scores, expected = single.ask(score, trials), single.ask(single.response, trials)
+    if scores.shape[1] == 1:
         single.check(
             1.0 / (1.0 + np.exp(-scores)), expected[:, 1:], "a logistic function of its scores"
         )
@@ -194,10 +222,26 @@ def _build_logistic(single: Problem) -> ClosedForm:
     return SoftmaxForm(probe(score, single), GaussianComponents.of(single.circuit))
 
 
+def _build_kernel_machine(model: Any, problem: Problem) -> ClosedForm:
+    # Expansions of linear kernels are linear, those of degree two quadratic
+    is_polynomial = model.kernel in ("poly", "polynomial") and model.degree <= 2
+    is_polynomial |= model.kernel == "linear"
+    return (build_linear if is_polynomial else build_expansion)(model, problem)
+
+
+def _build_constant(model: Any, problem: Problem) -> ClosedForm:
+    if model.strategy in ("stratified", "uniform"):
+        raise NoClosedFormError("the answers of the classifier are random")
+    return linear_form(problem)
+
+
 for _type in REGRESSORS:
     closed_form.register(_type, build_linear)
-for _type in CLASSIFIERS:
+for _type in (*CLASSIFIERS, *NAIVE_BAYES):
     closed_form.register(_type, _build_classifier)
+for _type in (KernelRidge, NuSVC, NuSVR, SVC, SVR):
+    closed_form.register(_type, _build_kernel_machine)
+closed_form.register(DummyClassifier, _build_constant)
 for _type in LOG_LINEAR:
     closed_form.register(_type, build_log_linear)
 

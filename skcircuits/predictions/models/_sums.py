@@ -21,6 +21,7 @@ from sklearn.ensemble import (
     VotingClassifier,
     VotingRegressor,
 )
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.preprocessing import FunctionTransformer
@@ -41,11 +42,13 @@ from skcircuits.predictions.models._trees import build_trees, is_sum_of_trees
 from skcircuits.protocols import FloatArray, IntArray
 
 MODELS = (
+    FixedThresholdClassifier,
     MultiOutputClassifier,
     MultiOutputRegressor,
     OneVsRestClassifier,
     StackingClassifier,
     StackingRegressor,
+    TunedThresholdClassifierCV,
     VotingClassifier,
     VotingRegressor,
 )
@@ -228,6 +231,12 @@ def _of_one_versus_rest(model: OneVsRestClassifier, method: str) -> Combination:
     if not model.multilabel_:
         raise NoClosedFormError("probabilities of one versus the rest are normalised")
     return Combination(members, lambda answers: answers[:, 1::2])
+
+
+@combination_of.register(FixedThresholdClassifier)
+@combination_of.register(TunedThresholdClassifierCV)
+def _of_threshold(model: Any, method: str) -> Combination:
+    return Combination([Member(model.estimator_, method)], np.asarray)
 
 
 @combination_of.register
