@@ -450,7 +450,7 @@ def _refuse_unknown(column: Column, suspects: NDArray[Any], missing_value: objec
             must(
                 f"Categories of column {column.name!r}",
                 f"be among the categories seen in fit, {column.categories.tolist()!r}",
-                "Pass handle_unknown='missing' to take unknown categories as missing.",
+                "Leave the cell empty, or pass handle_unknown='missing' if the estimator takes it.",
                 value=min(unknown, key=str),
             )
         )

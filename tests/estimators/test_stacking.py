@@ -13,6 +13,7 @@ from skcircuits import (
     ChowLiuDensity,
     CircuitImputer,
     GaussianMixtureDensity,
+    HiddenChowLiuDensity,
     MoATDensity,
     StackingDensity,
     WMISPNDensity,
@@ -172,3 +173,25 @@ def test_what_cannot_be_mixed_is_refused(table):
         StackingDensity([("a", ChowLiuDensity()), ("a", ChowLiuDensity())]).fit(table)
     with pytest.raises(ValueError, match="Estimator 'a': The 'n_components' parameter of"):
         StackingDensity([("a", ChowLiuDensity(n_components=-1))]).fit(table)
+
+
+@pytest.mark.parametrize("n_observed", [1, 2])
+def test_tables_of_nearly_empty_rows(n_observed):
+    X = np.full((30, 1), np.nan)
+    X[:n_observed, 0] = 0.3 + np.arange(n_observed)
+    members = [("one", WMISPNDensity()), ("two", HiddenChowLiuDensity(n_latent_states=2))]
+    for seed in range(2):
+        density = StackingDensity(members, validation_fraction=0.3, random_state=seed).fit(X)
+        assert np.isfinite(density.score_samples(X)).all()
+
+
+def test_weights_are_those_of_densities_beside_point_masses():
+    """A density that has no mass where another one has is impossible there in the mixture."""
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((300, 1)) < 0.3, 0.0, rng.normal(size=(300, 1)))
+    members = [("mass", WMISPNDensity()), ("none", WMISPNDensity(point_masses=False))]
+    density = StackingDensity(members, random_state=0).fit(X)
+    # The second one has a density of more than one at zero, but no probability
+    assert density.estimators_[1].circuit_.log_prob([[0.0]]) > 0.0
+    assert density.weights_[0] > 0.95
+    assert density.probability({0: 0.0}) == pytest.approx(0.3, abs=0.05)

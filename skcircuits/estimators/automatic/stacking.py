@@ -188,19 +188,24 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
     def _learn_weights(self, part):
         """Weights under which rows are likeliest, from densities that were not fitted to them."""
         # Before more time is spent
-        self._check_measures()
-        rows = part.validation
+        layers = self._layers()
+        members, rows = self.estimators_, part.validation
         X = self._known(rows.X)
-        log_prob = np.column_stack([member.circuit_.log_prob(X) for member in self.estimators_])
-        weights = likeliest_weights(log_prob, rows.weight)
+        circuits = [member.circuit_ for member in members]
+        if any(len(layer.massive_variables) for layer in layers if not layer.is_discrete):
+            # Where one density has a point mass, the others are no densities in the mixture
+            circuits = [_mixed(members, own) for own in np.eye(len(members))]
+        log_prob = [circuit.log_prob(X) for circuit in circuits]
+        weights = likeliest_weights(np.column_stack(log_prob), rows.weight)
         if self.verbose:
             print(f"[StackingDensity] weights {weights.round(3).tolist()}")
         return weights
 
-    def _check_measures(self):
-        """Refuse a column in which one density has probabilities and another has none."""
+    def _layers(self):
+        """Layers of the mixture; refuse columns in which one density has probabilities alone."""
+        equal = np.full(len(self.estimators_), 1.0 / len(self.estimators_))
         try:
-            _mixed(self.estimators_, np.full(len(self.estimators_), 1.0 / len(self.estimators_)))
+            return [layer for _, layer in _mixed(self.estimators_, equal).plan.inputs]
         except CircuitPropertyError as error:
             massive = [member.circuit_.plan.massive_variables for member in self.estimators_]
             some, all_of_them = set.union(*massive), set.intersection(*massive)

@@ -58,14 +58,17 @@ class TrainingRows:
         return self.take(np.argsort(opaque, kind="stable"))
 
     def hold_out(self, fraction, generator):
-        """Hold out a fraction as validation rows; tables too small to spare one use all twice."""
+        """Hold out a fraction as validation rows; tables too small or empty use all twice."""
         n_held_out = int((fraction or 0) * len(self.X))
         if not n_held_out:
             return replace(self, validation=self)
         order = generator.permutation(len(self.X))
         # Sorted, so that parts keep the canonical order of the rows
         held_out = self.take(np.sort(order[:n_held_out]))
-        return replace(self.take(np.sort(order[n_held_out:])), validation=held_out)
+        rest = self.take(np.sort(order[n_held_out:]))
+        if any(np.isnan(part.X).all() for part in (held_out, rest)):
+            return replace(self, validation=self)
+        return replace(rest, validation=held_out)
 
 
 class ValidationMixin:

@@ -91,7 +91,9 @@ def describe_column(
     if not point_masses:
         resolution = max(resolution, LEAST_WIDTH * spread)
     else:
-        atoms = values[_heavy_values(values, counts, resolution)]
+        # One row tells nothing about a value, unless it stands for several
+        is_repeated = np.maximum(np.bincount(place), counts) > 1.0
+        atoms = values[_heavy_values(values, counts, resolution) & is_repeated]
         is_wanted = point_masses is True and len(atoms) < len(values)
         points = _grid_points(values, counts.sum()) if is_wanted else None
         if points is not None:
@@ -178,7 +180,7 @@ def _grid_points(values: FloatArray, total: float) -> FloatArray | None:
     Both integers and decimals are counted in the last decimal: the common divisor of their
     differences is exact, and every point is the number that its decimals are read as.
     """
-    if np.abs(values).max() * 10.0**MAX_DECIMALS > 2.0**52:
+    if len(values) < 2 or np.abs(values).max() * 10.0**MAX_DECIMALS > 2.0**52:
         return None
     for decimals in range(MAX_DECIMALS + 1):
         if np.array_equal(np.round(values, decimals), values):

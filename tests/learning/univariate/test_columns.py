@@ -50,3 +50,15 @@ def test_grids_are_left_to_densities_where_asked():
     values = np.random.default_rng(0).integers(0, 40, size=5000)
     assert described(values, point_masses="frequent").is_smooth
     assert described(values, point_masses=False).is_smooth
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 8, 20])
+def test_numbers_of_single_rows_are_no_point_masses(n_rows):
+    """Though each of few rows is a large fraction of them."""
+    cells = np.random.default_rng(n_rows).normal(size=n_rows)
+    assert len(describe_column(0, cells, np.ones(n_rows), 0).atoms) == 0
+    assert len(describe_column(0, np.append(cells, [0.3, 0.3]), np.ones(n_rows + 2), 0).atoms) <= 1
+    # A row that weighs as much as several stands for them
+    weights = np.append(np.ones(n_rows), 2.0)
+    repeated = describe_column(0, np.append(cells, 0.3), weights, 0)
+    assert repeated.atoms.tolist() in ([], [0.3])
