@@ -9,7 +9,6 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
 from sklearn.utils import check_random_state
 
-from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
     CATEGORICAL_CONSTRAINTS,
     StrOptions,
@@ -19,17 +18,18 @@ from skcircuits.estimators._base import (
     fit_context,
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.shared._completion import complete_rows, predict_in_turns
 from skcircuits.estimators.shared._density import BaseDensity
-from skcircuits.estimators.shared._rows import completed_or_marginal
-from skcircuits.exceptions import ZeroProbabilityError, must, require_count
+from skcircuits.exceptions import must, require_count
+from skcircuits.learning._self_masking import learn_self_masking, may_depend
 from skcircuits.numerics._arrays import float_array
-from skcircuits.numerics._random import RowStreams, draw_states
+from skcircuits.numerics._random import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
 from skcircuits.tabular._columns import Column
 
 # Rows per task: results must not depend on n_jobs, so neither may the chunks
 CHUNK_ROWS = 8192
-_WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
+_MASKED_ROWS = 2000  # most rows that tell why cells are missing
 
 
 class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
@@ -77,6 +77,12 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     keep_empty_features : bool, default=False
         Whether to keep columns without any observed cell in `fit`, which are imputed from the prior
         of the density. By default they are dropped.
+    self_masking : bool, default=True
+        Whether ``density="auto"`` with ``strategy="mean"`` takes into account that cells may be
+        missing because of their own values (large incomes that are not reported). Columns where the
+        own value, as predicted from the other cells, explains the missing cells better than other
+        columns do are imputed from the conditional distribution times an exponential of the value
+        [1]_. Otherwise cells are assumed to be missing at random.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Categorical columns. ``"from_dtype"`` selects strings, booleans, categories and enumerations
         of a dataframe or object array; otherwise none, or a mask, indices or names.
@@ -101,6 +107,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         Categories of each column in the order of their codes, None for numerical columns.
     is_categorical_ : ndarray of shape (n_features_in_,)
         Mask of the categorical columns.
+    is_self_masked_ : ndarray of shape (n_features_in_,)
+        Mask of the columns whose cells are probably missing because of their own values. False if
+        that was not considered.
     indicator_ : MissingIndicator or None
         Which cells were missing; None unless ``add_indicator=True``.
     n_features_in_ : int
@@ -124,6 +133,11 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
     The training rows are stored, because proper multiple imputation learns from them again.
 
+    References
+    ----------
+    .. [1] Kim and Yu, "A Semiparametric Estimation of Mean Functionals with Nonignorable Missing
+       Data", JASA 106, 2011.
+
     Examples
     --------
     >>> import numpy as np
@@ -146,6 +160,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         "round_integers": ["boolean"],
         "add_indicator": ["boolean"],
         "keep_empty_features": ["boolean"],
+        "self_masking": ["boolean"],
         **CATEGORICAL_CONSTRAINTS,
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
@@ -163,6 +178,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         round_integers=False,
         add_indicator=False,
         keep_empty_features=False,
+        self_masking=True,
         categorical_features="from_dtype",
         handle_unknown="missing",
         random_state=None,
@@ -177,6 +193,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         self.round_integers = round_integers
         self.add_indicator = add_indicator
         self.keep_empty_features = keep_empty_features
+        self.self_masking = self_masking
         self.categorical_features = categorical_features
         self.handle_unknown = handle_unknown
         self.random_state = random_state
@@ -212,11 +229,33 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         kept = self.keep_empty_features | ~missing.all(axis=0)
         self._kept = np.flatnonzero(kept)
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        self._masking = self._learn_self_masking(encoded, weights)
+        self.is_self_masked_ = np.zeros(encoded.shape[1], dtype=bool)
+        if self._masking is not None:
+            self.is_self_masked_ = self._masking.chances > 0.5
         self.indicator_ = None
         if self.add_indicator:
             self.indicator_ = MissingIndicator(error_on_new=False).fit(encoded)
         self._schema_out = self._make_schema_out()
         return self
+
+    def _learn_self_masking(self, encoded, weights):
+        """How values of missing cells differ from expectations; None if they are not to."""
+        if not self.self_masking or not isinstance(self.density, str) or self.density != "auto":
+            return None
+        rows = encoded if weights is None else encoded[weights > 0]
+        rng = np.random.default_rng(self._seed)
+        if len(rows) > _MASKED_ROWS:
+            rows = rows[np.sort(rng.choice(len(rows), _MASKED_ROWS, replace=False))]
+        if not may_depend(rows, self._schema.cardinalities):
+            return None
+        circuit, experts, bounds, weights = self._experts(self.density_)
+        known = self._as_known(rows)
+        is_possible = ~np.isneginf(circuit.log_prob(known))
+        means, tables = predict_in_turns(
+            experts, known[is_possible], self._schema.is_categorical, bounds, weights, rng
+        )
+        return learn_self_masking(rows[is_possible], means, tables)
 
     def transform(self, X):
         """Impute the missing values.
@@ -353,12 +392,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
     def _complete(self, density, encoded, strategy, n_draws=1, seed=None):
         """Complete encoded rows, shape (n_draws, n, d); `density` None where a circuit is given."""
-        fitted = getattr(density, "best_estimator_", density)
-        circuit = getattr(fitted, "circuit_", self.circuit_)
-        experts, bounds, weights = [(1.0, circuit)], None, None
-        if isinstance(fitted, BaseDensity):
-            experts, bounds = fitted._experts(), fitted._mean_bounds
-            weights = fitted._column_weights
+        circuit, experts, bounds, weights = self._experts(density)
         completed = np.repeat(encoded[None], n_draws, axis=0)
         # Complete rows are their own answer
         incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
@@ -380,6 +414,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
                 is_categorical,
                 bounds,
                 weights,
+                self._masking,
             )
             for rows in chunks
         )
@@ -388,6 +423,14 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             imputed = self._confine(part, strategy)
             completed[:, incomplete[rows]] = np.where(np.isnan(cells), imputed, cells)
         return completed
+
+    def _experts(self, density):
+        """Circuit of a density, its experts, their bounds and weights of columns or None."""
+        fitted = getattr(density, "best_estimator_", density)
+        circuit = getattr(fitted, "circuit_", self.circuit_)
+        if not isinstance(fitted, BaseDensity):
+            return circuit, [(1.0, circuit)], None, None
+        return circuit, fitted._experts(), fitted._mean_bounds, fitted._column_weights
 
     def _confine(self, imputed, strategy):
         """Round imputed values in columns of integers, and clip them to the bounds."""
@@ -462,99 +505,3 @@ def _draw_with_new_parameters(imputer, density, rows, encoded, sample_weight, se
     """Learn the density again under new weights and draw one completed table from it."""
     learned = density._clone_for_draw()._fit_encoded(rows, imputer._schema, sample_weight)
     return imputer._complete(learned, encoded, "sample", seed=seed)[0]
-
-
-def complete_rows(
-    experts,
-    circuit,
-    X,
-    strategy,
-    streams,
-    n_draws,
-    is_categorical,
-    bounds=None,
-    column_weights=None,
-):
-    """Complete incomplete rows, shape (n_draws, n, d) or (n, d) for a single answer.
-
-    `experts`: pairs of a weight and a circuit; `circuit`: their mixture; `is_categorical`: mask of
-    the columns whose cells are codes (integers may be states of a circuit, yet numbers); `bounds`:
-    the least and the largest means of columns, (d,) each, or None; `column_weights` (K, d): of the
-    experts' answers to each column, None for the same in all.
-    """
-    if strategy == "mpe":
-
-        def answer(rows):
-            return circuit.mpe(rows, method="max_product")
-
-    elif strategy == "sample":
-
-        def answer(rows):
-            return _drawn(experts, rows, streams, n_draws)
-
-    else:
-
-        def answer(rows):
-            return _expected(experts, rows, is_categorical, bounds, column_weights)
-
-    return completed_or_marginal(answer, X, circuit)
-
-
-def _drawn(experts, X, streams, n_draws):
-    """Draw which expert completes each row, and its completion."""
-    if len(experts) == 1:
-        return experts[0][1].sample(n_draws, X=X, random_state=streams)
-    draws, weights = _answers(
-        experts, X, lambda circuit, rows: circuit.sample(n_draws, X=rows, random_state=streams)
-    )
-    rows = np.arange(len(X))
-    completed = np.empty_like(draws[0])
-    for draw in range(n_draws):
-        uniforms = streams.at(rows, draw, _WHICH_EXPERT).random(len(X))
-        # Experts are drawn by their posterior given the observed cells
-        chosen = draw_states(weights.T, uniforms)
-        completed[draw] = np.stack([own[draw] for own in draws])[chosen, rows]
-    return completed
-
-
-def _expected(experts, X, is_categorical, bounds, column_weights):
-    """Conditional means of numbers, and the most probable of the categories."""
-    answers, weights = _answers(experts, X, Circuit._mean_and_marginals)
-    if bounds is not None:
-        answers = [(np.clip(means, *bounds), tables) for means, tables in answers]
-    weights = np.repeat(weights[:, :, None], X.shape[1], axis=2)
-    if column_weights is not None:
-        own = (weights > 0.0) * column_weights[:, None]
-        total = own.sum(axis=0)
-        # Experts that do not count in a column still answer where all others are silent
-        weights = np.where(total > 0.0, own / np.where(total > 0.0, total, 1.0), weights)
-    completed = sum(own * means for own, (means, _) in zip(weights, answers, strict=True))
-    # The mean of codes means nothing: categories get the mode of their marginal
-    for j in np.flatnonzero(is_categorical).tolist():
-        missing = np.isnan(X[:, j])
-        likely = sum(
-            own[missing, j, None] * tables[j][missing]
-            for own, (_, tables) in zip(weights, answers, strict=True)
-        )
-        completed[missing, j] = likely.argmax(axis=1)
-    return completed
-
-
-def _answers(experts, X, ask):
-    """Result of each expert, and its weights (K, n), zero if the row is impossible under it."""
-    answers, weights = [], []
-    for weight, circuit in experts:
-        possible = np.ones(len(X), dtype=bool)
-        try:
-            answers.append(ask(circuit, X))
-        except ZeroProbabilityError:
-            if len(experts) == 1:
-                raise
-            possible = ~np.isneginf(circuit.log_prob(X))
-            # The answer for a row that is impossible to an expert has weight zero: any row will do
-            answers.append(ask(circuit, np.where(possible[:, None], X, np.nan)))
-        weights.append(weight * possible)
-    total = np.sum(weights, axis=0)
-    if not total.all():
-        raise ZeroProbabilityError("the observed cells of a row are impossible to all experts")
-    return answers, np.stack(weights) / total

@@ -538,3 +538,52 @@ def test_units_do_not_matter(gaussian, scale):
     plain = CircuitImputer(random_state=0).fit_transform(X)
     scaled = CircuitImputer(random_state=0).fit_transform(X * factors)
     np.testing.assert_allclose(scaled / factors, plain, rtol=1e-6, atol=1e-6)
+
+
+def self_masked(mechanism, seed=0, n_rows=250):
+    """Three numbers and two categories of one factor, and the same with cells hidden."""
+    rng = np.random.default_rng(seed)
+    factor = rng.normal(size=(n_rows, 1))
+    complete = factor + 0.7 * rng.normal(size=(n_rows, 5))
+    complete[:, 3:] = complete[:, 3:] > 0.3
+    odds = {"own": 2.0 * complete - 1.0, "random": np.full(complete.shape, -0.7)}[mechanism]
+    hidden = rng.random(complete.shape) < 1.0 / (1.0 + np.exp(-odds))
+    return complete, np.where(hidden, np.nan, complete)
+
+
+def test_cells_that_are_missing_because_of_their_values_are_imputed_as_such():
+    complete, X = self_masked("own")
+    given = {"categorical_features": [3, 4], "random_state": 0}
+    imputer = CircuitImputer(**given).fit(X)
+    at_random = CircuitImputer(self_masking=False, **given).fit(X)
+    hidden = np.isnan(X)
+    assert imputer.is_self_masked_.all()
+    assert not at_random.is_self_masked_.any()
+
+    def error(fitted, columns):
+        off = (fitted.transform(X) - complete)[:, columns]
+        return np.sqrt(np.mean(np.square(off[hidden[:, columns]])))
+
+    assert error(imputer, slice(3)) < 0.85 * error(at_random, slice(3))
+    assert error(imputer, slice(3, 5)) <= error(at_random, slice(3, 5))
+    np.testing.assert_array_equal(imputer.transform(X)[~hidden], X[~hidden])
+
+
+def test_cells_that_are_missing_at_random_are_imputed_as_if_nothing_else_was_possible():
+    X = self_masked("random")[1]
+    given = {"categorical_features": [3, 4], "random_state": 0}
+    imputer = CircuitImputer(**given).fit(X)
+    assert not imputer.is_self_masked_.any()
+    at_random = CircuitImputer(self_masking=False, **given).fit(X)
+    np.testing.assert_allclose(imputer.transform(X), at_random.transform(X), atol=0.05)
+
+
+def test_draws_and_given_densities_do_not_depend_on_why_cells_are_missing():
+    X = self_masked("own", n_rows=80)[1]
+    density = GaussianMixtureDensity(n_components=1)
+    for given in ({"density": density}, {"strategy": "sample"}):
+        imputed = [
+            CircuitImputer(self_masking=own, random_state=0, **given).fit_transform(X)
+            for own in (False, True)
+        ]
+        np.testing.assert_array_equal(*imputed)

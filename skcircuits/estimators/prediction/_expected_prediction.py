@@ -496,6 +496,7 @@ class ExpectedPredictionMixin(
             strategy="sample",
             categorical_features=is_categorical,
             keep_empty_features=True,
+            self_masking=False,
             random_state=self._seed,
             n_jobs=self.n_jobs,
         )

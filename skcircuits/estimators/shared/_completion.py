@@ -1,0 +1,136 @@
+"""Completion of incomplete rows by several densities, whose answers are averaged."""
+
+import numpy as np
+
+from skcircuits.circuits import Circuit
+from skcircuits.estimators.shared._rows import completed_or_marginal
+from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.numerics._random import draw_states
+
+_WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
+_N_TURNS = 3  # in which the cells of rows are hidden
+
+
+def complete_rows(
+    experts,
+    circuit,
+    X,
+    strategy,
+    streams,
+    n_draws,
+    is_categorical,
+    bounds=None,
+    column_weights=None,
+    self_masking=None,
+):
+    """Complete incomplete rows, shape (n_draws, n, d) or (n, d) for a single answer.
+
+    `experts`: pairs of a weight and a circuit; `circuit`: their mixture; `is_categorical`: mask of
+    the columns whose cells are codes (integers may be states of a circuit, yet numbers); `bounds`:
+    the least and the largest means of columns, (d,) each, or None; `column_weights` (K, d): of the
+    experts' answers to each column, None for the same in all; `self_masking`: how missing cells
+    differ from what the others tell, or None.
+    """
+    if strategy == "mpe":
+
+        def answer(rows):
+            return circuit.mpe(rows, method="max_product")
+
+    elif strategy == "sample":
+
+        def answer(rows):
+            return _drawn(experts, rows, streams, n_draws)
+
+    else:
+
+        def answer(rows):
+            means, tables = averages(experts, rows, is_categorical, bounds, column_weights)
+            if self_masking is not None:
+                means = np.where(np.isnan(rows), self_masking.shifted(means), means)
+                tables = self_masking.tilted(tables)
+            return _with_modes(means, tables, rows)
+
+    return completed_or_marginal(answer, X, circuit)
+
+
+def _drawn(experts, X, streams, n_draws):
+    """Draw which expert completes each row, and its completion."""
+    if len(experts) == 1:
+        return experts[0][1].sample(n_draws, X=X, random_state=streams)
+    draws, weights = _answers(
+        experts, X, lambda circuit, rows: circuit.sample(n_draws, X=rows, random_state=streams)
+    )
+    rows = np.arange(len(X))
+    completed = np.empty_like(draws[0])
+    for draw in range(n_draws):
+        uniforms = streams.at(rows, draw, _WHICH_EXPERT).random(len(X))
+        # Experts are drawn by their posterior given the observed cells
+        chosen = draw_states(weights.T, uniforms)
+        completed[draw] = np.stack([own[draw] for own in draws])[chosen, rows]
+    return completed
+
+
+def predict_in_turns(experts, X, is_categorical, bounds, column_weights, rng):
+    """Means (n, d) and tables {column: (n, k)} of all cells.
+
+    Each cell is predicted in one of some turns, from the observed ones of the other turns.
+    """
+    turns = rng.integers(_N_TURNS, size=X.shape)
+    means, tables = np.empty(X.shape), {}
+    for turn in range(_N_TURNS):
+        asked = turns == turn
+        rows = np.where(asked, np.nan, X)
+        found, found_tables = averages(experts, rows, is_categorical, bounds, column_weights)
+        means[asked] = found[asked]
+        for j, table in found_tables.items():
+            chosen = asked[:, j, None]
+            tables[j] = np.where(chosen, table, tables.get(j, table))
+    return means, tables
+
+
+def averages(experts, X, is_categorical, bounds, column_weights):
+    """Averages of conditional means (n, d), and of probabilities of categories {column: (n, k)}."""
+    answers, weights = _answers(experts, X, Circuit._mean_and_marginals)
+    if bounds is not None:
+        answers = [(np.clip(means, *bounds), tables) for means, tables in answers]
+    weights = np.repeat(weights[:, :, None], X.shape[1], axis=2)
+    if column_weights is not None:
+        own = (weights > 0.0) * column_weights[:, None]
+        total = own.sum(axis=0)
+        # Experts that do not count in a column still answer where all others are silent
+        weights = np.where(total > 0.0, own / np.where(total > 0.0, total, 1.0), weights)
+    means = sum(own * found for own, (found, _) in zip(weights, answers, strict=True))
+    tables = {
+        j: sum(own[:, j, None] * found[j] for own, (_, found) in zip(weights, answers, strict=True))
+        for j in np.flatnonzero(is_categorical).tolist()
+    }
+    return means, tables
+
+
+def _with_modes(means, tables, X):
+    """Means, with the most probable category where one is missing in X."""
+    for j, table in tables.items():
+        missing = np.isnan(X[:, j])
+        # The mean of codes means nothing
+        means[missing, j] = table[missing].argmax(axis=1)
+    return means
+
+
+def _answers(experts, X, ask):
+    """Result of each expert, and its weights (K, n), zero if the row is impossible under it."""
+    answers, weights = [], []
+    for weight, circuit in experts:
+        possible = np.ones(len(X), dtype=bool)
+        try:
+            answers.append(ask(circuit, X))
+        except ZeroProbabilityError:
+            if len(experts) == 1:
+                raise
+            possible = ~np.isneginf(circuit.log_prob(X))
+            # The answer for a row that is impossible to an expert has weight zero: any row will do
+            answers.append(ask(circuit, np.where(possible[:, None], X, np.nan)))
+        weights.append(weight * possible)
+    total = np.sum(weights, axis=0)
+    if not total.all():
+        raise ZeroProbabilityError("the observed cells of a row are impossible to all experts")
+    return answers, np.stack(weights) / total

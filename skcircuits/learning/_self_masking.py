@@ -1,0 +1,278 @@
+"""Cells that are missing because of their own values, and how these values then differ.
+
+If the log odds that a cell is missing are ``a + b x`` in its value x, whatever the other cells are,
+then the density of a missing cell given the others is that of an observed one times ``exp(b x)``,
+up to a constant (exponential tilting: Kim and Yu, 2011, "A Semiparametric Estimation of Mean
+Functionals with Nonignorable Missing Data"). A category c has log odds of its own, ``b_c``. If the
+conditional distributions are normal with one variance, the log odds given the other cells are
+linear in the conditional mean with the same slope b, so that b can be learned.
+
+Cells may as well be missing because of other columns (missing at random), on which the conditional
+mean depends. So four explanations of the missing cells of each column compete by their marginal
+likelihoods: nothing, the own value, one other column, all other columns. Either own values are the
+reason in all columns of the table, or in as many as learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from skcircuits.numerics._arrays import logsumexp
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+_LEAST_CELLS = 5  # missing, and observed, in a column whose missing cells are explained
+_LEAST_EVIDENCE = 3.0  # nats, of all columns together, that missing cells depend on anything
+_MOST_EXPLAINED = 0.9  # of the variance of an indicator
+# Columns that the prior is worth: nothing, own value, one other column, all others
+_PRIOR_COLUMNS = np.array([3.0, 0.5, 0.5, 0.5])
+_N_ITERATIONS = 100  # of their frequencies
+# Standard deviations of normal priors of the slopes of log odds, in standard units
+_SPREADS = np.array([0.03, 0.1, 0.2, 0.3, 0.6, 1.0])
+_SLOPES = np.linspace(-2.0, 2.0, 17)  # means of the slopes of the numbers of a table
+
+
+@dataclass(frozen=True)
+class SelfMasking:
+    """How values of missing cells differ from what the other cells of the row tell.
+
+    `chances` (d,): probability that cells of a column are missing because of their values; `shifts`
+    (d,): of the means of numbers; `log_odds`: of the categories of some columns, (k,) each;
+    `least`, `most` (d,): of the observed numbers.
+    """
+
+    chances: FloatArray
+    shifts: FloatArray
+    log_odds: dict[int, FloatArray]
+    least: FloatArray
+    most: FloatArray
+
+    def shifted(self, means: FloatArray) -> FloatArray:
+        """Means (n, d) of missing numbers, in the observed range if they were there before."""
+        low, high = np.fmin(self.least, means), np.fmax(self.most, means)
+        return np.clip(means + self.shifts, low, high)
+
+    def tilted(self, tables: Mapping[int, FloatArray]) -> dict[int, FloatArray]:
+        """Probabilities (n, k) of missing categories, up to constants."""
+        tilts = {j: np.exp(odds) for j, odds in self.log_odds.items()}
+        return {j: table * tilts[j] if j in tilts else table for j, table in tables.items()}
+
+
+class _Regression(NamedTuple):
+    """Regressions of m indicators: log evidences (m,), coefficients (q, m), R squared (m,)."""
+
+    evidences: FloatArray
+    coefficients: FloatArray
+    explained: FloatArray
+
+
+def may_depend(X: FloatArray, cardinalities: IntArray) -> bool:
+    """Whether missing cells of rows (n, d) depend on the values of any single column."""
+    columns = _explained_columns(np.isnan(X))
+    if len(columns) == 0 or X.shape[1] == 1:
+        return False
+    marginal = {
+        j: np.broadcast_to(_frequencies(X[:, j], k), (len(X), k))
+        for j, k in enumerate(cardinalities.tolist())
+        if k
+    }
+    seen = ~np.isnan(X)
+    means = np.where(seen, X, 0.0).sum(axis=0) / np.maximum(1, seen.sum(axis=0))
+    blocks = _blocks(X, np.broadcast_to(means, X.shape), marginal)
+    evidences = _single_evidences(blocks, _indicators(X, columns), columns)
+    return float(np.maximum(evidences, 0.0).sum()) >= _LEAST_EVIDENCE
+
+
+def learn_self_masking(
+    X: FloatArray, means: FloatArray, tables: Mapping[int, FloatArray]
+) -> SelfMasking | None:
+    """Learn how missing cells of rows (n, d) differ; None if own values are no likely reason.
+
+    `means` (n, d) of numbers and `tables` {column: (n, k)} of categories predict all cells, also
+    the observed ones, from others.
+    """
+    columns = _explained_columns(np.isnan(X))
+    if len(columns) == 0:
+        return None
+    evidences, slopes = _explain(X, means, tables, columns)
+    chances = np.zeros(X.shape[1])
+    chances[columns] = _own_chances(evidences)
+    if chances.max() <= 0.5:
+        return None
+    # A normal distribution times exp(b x) has its mean shifted by b times its variance
+    seen, scale = ~np.isnan(X), _scales(X)
+    errors = np.where(seen, X - means, 0.0) / scale
+    variances = np.square(errors).sum(axis=0) / np.maximum(1, seen.sum(axis=0))
+    shifts, log_odds = np.zeros(X.shape[1]), {}
+    for j, slope in zip(columns.tolist(), slopes, strict=True):
+        if chances[j] <= 0.5:
+            continue
+        if j in tables:
+            log_odds[j] = chances[j] * slope
+        else:
+            shifts[j] = chances[j] * slope[0] * variances[j] * scale[j]
+    least = np.where(seen, X, np.inf).min(axis=0)
+    return SelfMasking(chances, shifts, log_odds, least, np.where(seen, X, -np.inf).max(axis=0))
+
+
+def _explained_columns(missing: BoolArray) -> IntArray:
+    """Columns with enough missing and observed cells."""
+    n_missing = missing.sum(axis=0)
+    return np.flatnonzero(np.minimum(n_missing, len(missing) - n_missing) >= _LEAST_CELLS)
+
+
+def _indicators(X: FloatArray, columns: IntArray) -> FloatArray:
+    """Centred indicators (n, m) of missing cells."""
+    missing = np.isnan(X[:, columns]).astype(np.float64)
+    return missing - missing.mean(axis=0)
+
+
+def _scales(X: FloatArray) -> FloatArray:
+    """Standard deviations (d,) of the observed cells, one where they do not vary."""
+    seen = ~np.isnan(X)
+    low = np.where(seen, X, np.inf).min(axis=0)
+    width = np.where(seen, X, -np.inf).max(axis=0) - low
+    varies = (width > 0.0) & np.isfinite(width)
+    width = np.where(varies, width, 1.0)
+    # Squares of large numbers overflow
+    parts = np.where(seen & varies, (X - low) / width, 0.0)
+    n_seen = np.maximum(1, seen.sum(axis=0))
+    distances = np.where(seen, parts - parts.sum(axis=0) / n_seen, 0.0)
+    spread = np.sqrt(np.square(distances).sum(axis=0) / n_seen)
+    return np.where(varies, spread * width, 1.0)
+
+
+def _frequencies(column: FloatArray, n_categories: int) -> FloatArray:
+    counts = np.bincount(column[~np.isnan(column)].astype(np.intp), minlength=n_categories)
+    return counts / max(1, counts.sum())
+
+
+def _blocks(X: FloatArray, means: FloatArray, tables: Mapping[int, FloatArray]) -> list[FloatArray]:
+    """Centred covariates of each column: standardised number (n, 1), indicators (n, k)."""
+    scale, blocks = _scales(X), []
+    for j, column in enumerate(X.T):
+        missing = np.isnan(column)
+        if j in tables:
+            block = (column[:, None] == np.arange(tables[j].shape[1])).astype(np.float64)
+            block[missing] = tables[j][missing]
+        else:
+            block = np.where(missing, means[:, j], column)[:, None] / scale[j]
+        blocks.append(block - block.mean(axis=0))
+    return blocks
+
+
+def _regress(covariates: FloatArray, indicators: FloatArray) -> _Regression:
+    """Linear regressions of centred indicators with a normal prior of the likeliest strength.
+
+    Evidences are relative to an indicator that depends on nothing.
+    """
+    values, vectors = np.linalg.eigh(covariates.T @ covariates)
+    values = np.maximum(values, 0.0)
+    projected = vectors.T @ (covariates.T @ indicators)
+    total = np.square(indicators).sum(axis=0)
+    # Slopes of log odds are those of the indicator divided by its variance
+    precisions = len(indicators) / (np.square(_SPREADS)[:, None] * total)
+    kept = 1.0 / (values[:, None, None] + precisions)
+    explained = np.square(projected[:, None] / np.sqrt(total)) * kept
+    explained = np.minimum(explained.sum(axis=0), _MOST_EXPLAINED)
+    evidences = -0.5 * len(indicators) * np.log1p(-explained)
+    evidences -= 0.5 * np.log1p(values[:, None, None] / precisions).sum(axis=0)
+    best, each = evidences.argmax(axis=0), np.arange(len(total))
+    coefficients = vectors @ (projected * kept[:, best, each])
+    return _Regression(evidences[best, each], coefficients, explained[best, each])
+
+
+def _single_evidences(
+    blocks: list[FloatArray], indicators: FloatArray, columns: IntArray
+) -> FloatArray:
+    """Evidence of each indicator (m,) that it depends on one column, whichever that is."""
+    evidences = np.stack([_regress(block, indicators).evidences for block in blocks])
+    # Not on the own one, whose missing cells the covariates show
+    evidences[columns, np.arange(len(columns))] = -np.inf
+    return logsumexp(evidences) - np.log(len(blocks) - 1)
+
+
+def _explain(
+    X: FloatArray, means: FloatArray, tables: Mapping[int, FloatArray], columns: IntArray
+) -> tuple[FloatArray, list[FloatArray]]:
+    """Log evidences (m, 4) of the explanations of some columns, and slopes of their own values."""
+    blocks, indicators = _blocks(X, means, tables), _indicators(X, columns)
+    own_evidences, slopes = _explain_by_own(means / _scales(X), tables, indicators, columns)
+    evidences = np.zeros((len(columns), 4))
+    evidences[:, 1] = own_evidences
+    evidences[:, 2] = _single_evidences(blocks, indicators, columns)
+    # All other columns cost most, and matter only where the own value may be the reason
+    for i in np.flatnonzero(own_evidences > 0.0):
+        others = np.hstack([block for k, block in enumerate(blocks) if k != columns[i]])
+        evidences[i, 3] = _regress(others, indicators[:, [i]]).evidences[0]
+    return evidences, slopes
+
+
+def _explain_by_own(
+    means: FloatArray, tables: Mapping[int, FloatArray], indicators: FloatArray, columns: IntArray
+) -> tuple[FloatArray, list[FloatArray]]:
+    """Evidences (m,) that own values explain the indicators, and their slopes of log odds.
+
+    `means` (n, d) in standard units.
+    """
+    is_number = ~np.isin(columns, list(tables))
+    evidences, slopes = np.zeros(len(columns)), [np.zeros(1)] * len(columns)
+    if is_number.any():
+        own = means[:, columns[is_number]]
+        shared = _shared_slopes(own - own.mean(axis=0), indicators[:, is_number])
+        evidences[is_number] = shared[0]
+        for i, slope in zip(np.flatnonzero(is_number), shared[1][:, None], strict=True):
+            slopes[i] = slope
+    for i in np.flatnonzero(~is_number):
+        table = tables[int(columns[i])]
+        found = _regress(table - table.mean(axis=0), indicators[:, [i]])
+        # Discriminants: slopes of log odds from those of the indicator
+        variance = np.square(indicators[:, i]).mean() * (1.0 - found.explained[0])
+        evidences[i], slopes[i] = found.evidences[0], found.coefficients[:, 0] / variance
+    return evidences, slopes
+
+
+def _shared_slopes(own: FloatArray, indicators: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Evidences and slopes (m,) of numbers, which have a normal distribution over the columns.
+
+    A column alone tells little about its slope; columns of one table are often alike.
+    """
+    squares = np.maximum(np.square(own).sum(axis=0), 1e-12)
+    total = np.square(indicators).sum(axis=0)
+    products = (own * indicators).sum(axis=0)
+    explained = np.minimum(np.square(products) / (squares * total), _MOST_EXPLAINED)
+    spread = total / len(own) * (1.0 - explained)
+    slopes, variances = products / squares / spread, 1.0 / (spread * squares)
+    mean, variance = _SLOPES[:, None, None], np.square(_SPREADS)[:, None]
+    evidences = -0.5 * len(own) * np.log1p(-explained) - 0.5 * np.log1p(variance / variances)
+    evidences = evidences - 0.5 * np.square(slopes - mean) / (variances + variance)
+    # The mean slope has a standard normal distribution
+    joint = evidences.sum(axis=2) - 0.5 * np.square(_SLOPES)[:, None]
+    i, k = np.unravel_index(joint.argmax(), joint.shape)
+    own_part = variance[k] / (variance[k] + variances)
+    return evidences[i, k], own_part * slopes + (1.0 - own_part) * _SLOPES[i]
+
+
+def _own_chances(evidences: FloatArray) -> FloatArray:
+    """Probability (m,) that the own value explains the missing cells of a column."""
+    weights = _PRIOR_COLUMNS / _PRIOR_COLUMNS.sum()
+    common = _chance_of_all(evidences, weights)
+    for _ in range(_N_ITERATIONS):
+        joint = evidences + np.log(weights)
+        chances = np.exp(joint - logsumexp(joint.T)[:, None])
+        weights = (chances.sum(axis=0) + _PRIOR_COLUMNS) / (len(chances) + _PRIOR_COLUMNS.sum())
+    return common + (1.0 - common) * chances[:, 1]
+
+
+def _chance_of_all(evidences: FloatArray, weights: FloatArray) -> float:
+    """Probability that own values explain all columns, and not other reasons each of them.
+
+    Columns of one table are often missing for one reason, of which each alone tells little.
+    """
+    own = evidences[:, 1].sum() + np.log(weights[1] / (1.0 - weights[1]))
+    rest = np.log(np.delete(weights, 1) / (1.0 - weights[1]))
+    others = logsumexp((np.delete(evidences, 1, axis=1) + rest).T).sum()
+    return float(np.exp(own - np.logaddexp(own, others)))
