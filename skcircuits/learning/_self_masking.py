@@ -249,11 +249,14 @@ def _shared_slopes(own: FloatArray, indicators: FloatArray) -> tuple[FloatArray,
     mean, variance = _SLOPES[:, None, None], np.square(_SPREADS)[:, None]
     evidences = -0.5 * len(own) * np.log1p(-explained) - 0.5 * np.log1p(variance / variances)
     evidences = evidences - 0.5 * np.square(slopes - mean) / (variances + variance)
-    # The mean slope has a standard normal distribution
-    joint = evidences.sum(axis=2) - 0.5 * np.square(_SLOPES)[:, None]
+    # The mean slope has a standard normal distribution, and all spreads are equally likely
+    prior = -0.5 * np.square(_SLOPES)[:, None] - np.log(len(_SPREADS))
+    joint = evidences.sum(axis=2) + prior - logsumexp(-0.5 * np.square(_SLOPES))
     i, k = np.unravel_index(joint.argmax(), joint.shape)
     own_part = variance[k] / (variance[k] + variances)
-    return evidences[i, k], own_part * slopes + (1.0 - own_part) * _SLOPES[i]
+    # What the average over all distributions of slopes is below the best one
+    loss = (evidences[i, k].sum() - logsumexp(joint.ravel())) / len(slopes)
+    return evidences[i, k] - loss, own_part * slopes + (1.0 - own_part) * _SLOPES[i]
 
 
 def _own_chances(evidences: FloatArray) -> FloatArray:
