@@ -414,6 +414,8 @@ def hide(X, rate, mechanism, rng):
         slope = rng.choice([-1.5, 1.5])
         chance = 1 / (1 + np.exp(-slope * score[:, [driver]])) * np.ones(X.shape)
         chance[:, driver] = 0.0
+    elif mechanism == "STEPS":  # the largest two fifths are hidden four times as often
+        chance = np.where(score > np.quantile(score, 0.6, axis=0), 0.8, 0.2)
     else:  # large cells are hidden more often
         chance = 1 / (1 + np.exp(-1.5 * score))
     chance *= rate / max(chance[:, chance.sum(axis=0) > 0].mean(), 1e-12)
