@@ -23,6 +23,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import make_friedman1
+from sklearn.decomposition import PCA
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -287,6 +288,7 @@ def cost(options):
     bases = {
         "ridge": Ridge(),
         "SVR": make_pipeline(StandardScaler(), SVR()),
+        "SVR of 10 principal components": make_pipeline(StandardScaler(), PCA(10), SVR()),
         "Nystroem, 300 landmarks": make_pipeline(Nystroem(n_components=300), Ridge()),
     }
     print(

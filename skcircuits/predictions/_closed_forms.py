@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import Pipeline
 
 from skcircuits.circuits import Circuit
@@ -130,7 +129,7 @@ def steps_of(model: Any) -> list[Any]:
 
 
 def _unwrapped(model: Any) -> Any:
-    while isinstance(model, FrozenEstimator | GridSearchCV | RandomizedSearchCV):
+    while isinstance(model, FrozenEstimator) or hasattr(model, "best_estimator_"):
         frozen = isinstance(model, FrozenEstimator)
         model = model.estimator if frozen else model.best_estimator_
     return model

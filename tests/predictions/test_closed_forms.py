@@ -42,7 +42,7 @@ from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, MultinomialNB
 from sklearn.neighbors import KNeighborsRegressor, NearestCentroid
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVR
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -57,7 +57,10 @@ from skcircuits.circuits import (
 )
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._closed_forms import Problem
+from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import IncompleteRows, Response
+from skcircuits.predictions.models._additive import probe
+from skcircuits.predictions.models._projected_kernels import ProjectedExpansion
 from tests.reference.enumeration import Completions
 
 NAN = np.nan
@@ -377,6 +380,64 @@ def test_variances_of_many_pairs_of_points_are_drawn():
         assert form.covers(rows, with_variance=True).all() == is_exact
 
 
+MIXED = {
+    "components": make_pipeline(StandardScaler(), PCA(2)),
+    "components of categories": make_pipeline(encoder([2], StandardScaler()), PCA(3)),
+    "more features than columns": FeatureUnion([("a", StandardScaler()), ("b", PCA(2))]),
+}
+
+
+@pytest.mark.parametrize("name", EXPANSIONS)
+@pytest.mark.parametrize("front", MIXED)
+def test_kernels_of_features_that_mix_columns(front, name):
+    for joint in (True, False):
+        circuit = gaussian_circuit(joint=joint)
+        model = make_pipeline(MIXED[front], EXPANSIONS[name])
+        problem = problem_of(train(model, circuit, n_rows=60), circuit)
+        form, reason = find_closed_form(problem)
+        assert form.name == "expected kernels of combinations of columns", reason
+        assert_exact(form, problem, INCOMPLETE_NUMBERS, with_variance=False, tol=1e-8)
+        assert not form.covers(rows_of(INCOMPLETE_NUMBERS), with_variance=True).any()
+
+
+def test_both_forms_of_kernels_of_the_columns_agree():
+    circuit = gaussian_circuit()
+    svr = train(SVR(gamma=0.3), circuit, n_rows=60)
+    problem = problem_of(svr, circuit)
+    by_columns, _ = find_closed_form(problem)
+    assert by_columns.name == "expected kernels"
+    by_features = ProjectedExpansion(
+        probe(np.asarray, problem),
+        GaussianComponents.of(circuit),
+        svr.support_vectors_,
+        svr.dual_coef_.T,
+        svr.intercept_,
+        0.3,
+    )
+    rows = rows_of(INCOMPLETE_NUMBERS)
+    one, other = (f.expectation(rows, with_variance=False) for f in (by_columns, by_features))
+    np.testing.assert_allclose(other.mean, one.mean, rtol=1e-11)
+
+
+def test_rows_far_from_all_points_have_no_expanded_squares():
+    circuit = gaussian_circuit()
+    problem = problem_of(train(make_pipeline(PCA(2), SVR()), circuit, n_rows=60), circuit)
+    form, _ = find_closed_form(problem)
+    far = rows_of([[0.3, NAN, 1.0], [1e9, NAN, 1.0]])
+    assert form.covers(far, with_variance=False).tolist() == [True, False]
+
+
+def test_kernels_of_mixed_features_need_gaussian_components():
+    circuit = Circuit(
+        Gaussian(0, 0.0, 1.0)
+        * PiecewisePolynomial(1, knots=[0.0, 1.0, 3.0], weights=[0.25, 0.5, 0.25])
+    )
+    problem = problem_of(train(make_pipeline(PCA(1), SVR()), circuit, n_rows=60), circuit)
+    form, reason = find_closed_form(problem)
+    assert form is None
+    assert "mix columns" in reason
+
+
 @pytest.mark.parametrize("scaler", ["passthrough", StandardScaler()])
 def test_decision_functions_of_support_vectors(scaler):
     circuit = discrete_circuit()
@@ -549,6 +610,7 @@ def test_models_of_sparse_tables_are_those_of_dense_ones(last):
         (make_pipeline(PolynomialFeatures(2), Ridge()), "predict"),
         (PoissonRegressor(alpha=0.1), "predict"),
         (make_pipeline(encoder([2]), SVR()), "predict"),
+        (make_pipeline(encoder([2]), PCA(3), NuSVR()), "predict"),
         (
             make_pipeline(encoder([2]), Nystroem(n_components=50, random_state=0), Ridge()),
             "predict",
@@ -587,7 +649,6 @@ def test_against_a_million_draws(model, method, joint):
         (KNeighborsRegressor(), "predict", "KNeighborsRegressor has no closed form"),
         (make_pipeline(PolynomialFeatures(3), Ridge()), "predict", "sum of functions of single"),
         (SVR(kernel="poly"), "predict", "kernel='poly'"),
-        (make_pipeline(PCA(2), SVR()), "predict", "mix columns"),
         (OneVsRestClassifier(LogisticRegression()), "predict_proba", "are normalised"),
         (SGDClassifier(loss="log_loss"), "predict_proba", "softmax of the decision functions"),
         (GradientBoostingClassifier(n_estimators=2), "predict_proba", "link"),

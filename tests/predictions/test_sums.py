@@ -15,14 +15,17 @@ from sklearn.ensemble import (
     VotingClassifier,
     VotingRegressor,
 )
+from sklearn.feature_selection import RFE, RFECV
 from sklearn.kernel_approximation import Nystroem
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.svm import SVC, SVR, LinearSVC, NuSVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -40,6 +43,8 @@ from tests.predictions.test_closed_forms import (
     rows_of,
     train,
 )
+
+pytestmark = pytest.mark.filterwarnings("ignore:y contains no unlabeled samples")
 
 FOREST = RandomForestRegressor(4, random_state=0)
 # Samples of few rows lack a category
@@ -115,6 +120,10 @@ SUMS = {
     "one versus rest, two classes": (OneVsRestClassifier(LOGISTIC), "predict_proba", 2, 1),
     "pairs": (SVC(decision_function_shape="ovo"), "decision_function", 4, 1),
     "pairs of NuSVC": (NuSVC(nu=0.2, decision_function_shape="ovo"), "decision_function", 3, 1),
+    "selected columns": (RFE(Ridge(), n_features_to_select=2), "predict", 0, 1),
+    "selected columns of a forest": (RFECV(FOREST, cv=2), "predict", 0, 1),
+    "threshold": (FixedThresholdClassifier(LOGISTIC), "predict_proba", 2, 1),
+    "self-training": (SelfTrainingClassifier(LOGISTIC), "predict_proba", 2, 1),
     "nested": (
         make_pipeline(
             StandardScaler(),

@@ -13,6 +13,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as gp_kernels
 from sklearn.kernel_approximation import Nystroem
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.svm import SVC, SVR, NuSVC, NuSVR
 
 from skcircuits.circuits import Circuit
@@ -37,6 +38,7 @@ from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import Expectation, IncompleteRows
 from skcircuits.predictions.models._additive import AdditiveFunction, probe
 from skcircuits.predictions.models._expansion_variance import expansion_variance
+from skcircuits.predictions.models._projected_kernels import MAX_EXPANDED, ProjectedExpansion
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Cosine of the angle below which columns count as orthogonal in the space of the features
@@ -240,10 +242,13 @@ closed_form.register(GaussianProcessRegressor, build_expansion)
 
 def _in_encoded_columns(
     expansion: _FeatureExpansion, single: Problem, n_steps: int
-) -> KernelExpansion:
+) -> KernelExpansion | ProjectedExpansion:
     """Write an expansion over features as one over the encoded columns."""
     features = probe(lambda X: features_of(single, X, n_steps), single)
-    kernel = _kernel_of(features, expansion.gamma)
+    try:
+        kernel = _kernel_of(features, expansion.gamma)
+    except NoClosedFormError as reason:
+        return _of_projections(expansion, features, single, reason)
     form = KernelExpansion(
         _encoded_points(features, expansion.points),
         expansion.coefficients,
@@ -262,6 +267,31 @@ def _in_encoded_columns(
     except CircuitPropertyError as error:
         raise NoClosedFormError(f"expected kernels have no closed form: {error}") from error
     return form
+
+
+def _of_projections(
+    expansion: _FeatureExpansion,
+    features: AdditiveFunction,
+    single: Problem,
+    reason: NoClosedFormError,
+) -> ProjectedExpansion:
+    """The form of an expansion over features that mix columns, under Gaussian components."""
+    try:
+        components = GaussianComponents.of(single.circuit)
+    except NoClosedFormError:
+        raise reason from None
+    points, intercept = expansion.points, np.asarray(expansion.intercept, dtype=np.float64)
+    if float(expansion.gamma * np.square(points - points.mean(axis=0)).sum(axis=1).max()) > (
+        MAX_EXPANDED
+    ):
+        raise NoClosedFormError("the points of the kernels are too far apart")
+    trials = single.trial_rows()
+    distances = euclidean_distances(features(trials), points, squared=True)
+    answers = np.exp(-expansion.gamma * distances) @ expansion.coefficients + intercept
+    single.check(answers, single.response(trials), "a kernel expansion over its features")
+    return ProjectedExpansion(
+        features, components, points, expansion.coefficients, intercept, expansion.gamma
+    )
 
 
 def _kernel_of(features: AdditiveFunction, gamma: float) -> Kernel:

@@ -21,10 +21,12 @@ from sklearn.ensemble import (
     VotingClassifier,
     VotingRegressor,
 )
+from sklearn.feature_selection import RFE, RFECV
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.semi_supervised import SelfTrainingClassifier
 
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
@@ -46,6 +48,9 @@ MODELS = (
     MultiOutputClassifier,
     MultiOutputRegressor,
     OneVsRestClassifier,
+    RFE,
+    RFECV,
+    SelfTrainingClassifier,
     StackingClassifier,
     StackingRegressor,
     TunedThresholdClassifierCV,
@@ -234,9 +239,17 @@ def _of_one_versus_rest(model: OneVsRestClassifier, method: str) -> Combination:
 
 
 @combination_of.register(FixedThresholdClassifier)
+@combination_of.register(SelfTrainingClassifier)
 @combination_of.register(TunedThresholdClassifierCV)
-def _of_threshold(model: Any, method: str) -> Combination:
+def _of_inner_classifier(model: Any, method: str) -> Combination:
     return Combination([Member(model.estimator_, method)], np.asarray)
+
+
+@combination_of.register(RFE)
+@combination_of.register(RFECV)
+def _of_selected_columns(model: Any, method: str) -> Combination:
+    columns = np.flatnonzero(model.support_)
+    return Combination([Member(model.estimator_, method, columns)], np.asarray)
 
 
 @combination_of.register
