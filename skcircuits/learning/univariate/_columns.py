@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from skcircuits.protocols import MIN_RANGE, BoolArray, FloatArray
+from skcircuits.protocols import MIN_RANGE, BoolArray, FloatArray, IntArray
 
 # Which numbers have a probability of their own: frequent values and all points of grids, frequent
 # values, or none.
@@ -91,9 +91,7 @@ def describe_column(
     if not point_masses:
         resolution = max(resolution, LEAST_WIDTH * spread)
     else:
-        # One row tells nothing about a value, unless it stands for several
-        is_repeated = np.maximum(np.bincount(place), counts) > 1.0
-        atoms = values[_heavy_values(values, counts, resolution) & is_repeated]
+        atoms = values[_heavy_values(values, counts, np.bincount(place), resolution)]
         is_wanted = point_masses is True and len(atoms) < len(values)
         points = _grid_points(values, counts.sum()) if is_wanted else None
         if points is not None:
@@ -159,8 +157,10 @@ def _resolution(values: FloatArray) -> float:
     return 1e-3 * max(1.0, abs(float(values[0])))
 
 
-def _heavy_values(values: FloatArray, counts: FloatArray, resolution: float) -> BoolArray:
-    """Mark the values that are point masses."""
+def _heavy_values(
+    values: FloatArray, counts: FloatArray, n_rows: IntArray, resolution: float
+) -> BoolArray:
+    """Mark the values that are point masses; `counts` (n_values,) are sums of weights."""
     total = counts.sum()
     if len(values) <= FEW_VALUES and total >= ROWS_PER_VALUE * len(values):
         return np.ones(len(values), dtype=bool)
@@ -171,7 +171,9 @@ def _heavy_values(values: FloatArray, counts: FloatArray, resolution: float) -> 
     neighbours = ends[last] - ends[first] + counts[first] - counts
     width = np.maximum(values[last] - values[first], resolution)
     expected = neighbours * resolution / width
-    return (counts >= HEAVY_FRACTION * total) & (counts > HEAVY_RATIO * expected)
+    # One row tells nothing about its value, unless it stands for several
+    is_repeated = np.maximum(n_rows, counts) > 1
+    return is_repeated & (counts >= HEAVY_FRACTION * total) & (counts > HEAVY_RATIO * expected)
 
 
 def _grid_points(values: FloatArray, total: float) -> FloatArray | None:
