@@ -155,7 +155,7 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
         if refits:
             self.estimators_ = self._fit_members(seeds, rows, None, fit)
         fit.call_on_fit_task_end(estimator=self)
-        self.circuit_ = _mixed(self.estimators_, self.weights_)
+        self.circuit_ = self._mixture(self.weights_)
         fitted = iter(self.estimators_)
         self.named_estimators_ = Bunch(
             **{name: e if _is_dropped(e) else next(fitted) for name, e in self.estimators}
@@ -187,25 +187,27 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
 
     def _learn_weights(self, part):
         """Weights under which rows are likeliest, from densities that were not fitted to them."""
-        # Before more time is spent
-        layers = self._layers()
         members, rows = self.estimators_, part.validation
+        # Before more time is spent
+        whole = self._mixture(np.full(len(members), 1.0 / len(members)))
         X = self._known(rows.X)
         circuits = [member.circuit_ for member in members]
+        layers = [layer for _, layer in whole.plan.inputs]
         if any(len(layer.massive_variables) for layer in layers if not layer.is_discrete):
             # Where one density has a point mass, the others are no densities in the mixture
-            circuits = [_mixed(members, own) for own in np.eye(len(members))]
+            circuits = [self._mixture(own) for own in np.eye(len(members))]
         log_prob = [circuit.log_prob(X) for circuit in circuits]
         weights = likeliest_weights(np.column_stack(log_prob), rows.weight)
         if self.verbose:
             print(f"[StackingDensity] weights {weights.round(3).tolist()}")
         return weights
 
-    def _layers(self):
-        """Layers of the mixture; refuse columns in which one density has probabilities alone."""
-        equal = np.full(len(self.estimators_), 1.0 / len(self.estimators_))
+    def _mixture(self, weights):
+        """Mix the densities; refuse columns in which one has probabilities and another none."""
         try:
-            return [layer for _, layer in _mixed(self.estimators_, equal).plan.inputs]
+            circuit = mixed([member.circuit_ for member in self.estimators_], weights)
+            circuit.plan  # noqa: B018 whether the units of each column are of one kind
+            return circuit
         except CircuitPropertyError as error:
             massive = [member.circuit_.plan.massive_variables for member in self.estimators_]
             some, all_of_them = set.union(*massive), set.intersection(*massive)
@@ -271,10 +273,3 @@ def _fit_member(stack, member, task, rows, validation):
         member._fit_encoded(rows.X, stack._schema, rows.weight, validation)
         task.call_on_fit_task_end(estimator=stack)
     return member
-
-
-def _mixed(members, weights):
-    """The mixture of the circuits of some densities."""
-    circuit = mixed([member.circuit_ for member in members], weights)
-    circuit.plan  # noqa: B018 whether the units of each column are of one kind
-    return circuit
