@@ -20,6 +20,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.shared._completion import complete_rows, predict_in_turns
 from skcircuits.estimators.shared._density import BaseDensity
+from skcircuits.estimators.shared._rows import TrainingRows
 from skcircuits.exceptions import must, require_count
 from skcircuits.learning._self_masking import learn_self_masking, may_depend
 from skcircuits.numerics._arrays import float_array
@@ -243,10 +244,12 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         """How values of missing cells differ from expectations; None if they are not to."""
         if not self.self_masking or not isinstance(self.density, str) or self.density != "auto":
             return None
-        rows = encoded if weights is None else encoded[weights > 0]
         rng = np.random.default_rng(self._seed)
-        if len(rows) > _MASKED_ROWS:
-            rows = rows[np.sort(rng.choice(len(rows), _MASKED_ROWS, replace=False))]
+        training = TrainingRows.of(encoded, weights)
+        if len(training.X) > _MASKED_ROWS:
+            training = training.take(rng.choice(len(training.X), _MASKED_ROWS, replace=False))
+        # The order of the rows of a small table must not matter
+        rows = training.in_canonical_order().X
         if not may_depend(rows, self._schema.cardinalities):
             return None
         circuit, experts, bounds, weights = self._experts(self.density_)

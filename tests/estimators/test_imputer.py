@@ -567,6 +567,8 @@ def test_cells_that_are_missing_because_of_their_values_are_imputed_as_such():
     assert error(imputer, slice(3)) < 0.85 * error(at_random, slice(3))
     assert error(imputer, slice(3, 5)) <= error(at_random, slice(3, 5))
     np.testing.assert_array_equal(imputer.transform(X)[~hidden], X[~hidden])
+    backwards = CircuitImputer(**given).fit(X[::-1])
+    np.testing.assert_allclose(backwards.transform(X), imputer.transform(X), rtol=1e-6)
 
 
 def test_cells_that_are_missing_at_random_are_imputed_as_if_nothing_else_was_possible():
