@@ -1,6 +1,6 @@
 """Expected predictions of scikit-learn's models beside imputation and native missing values.
 
-Run with ``python benchmarks/expected_models.py [accuracy] [cost] [measuring]``; options
+Run with ``python benchmarks/expected_models.py [accuracy] [cost] [rows] [measuring]``; options
 restrict the tables. Errors of all methods come from the same splits and masks. What
 `benchmarks/results` has already is not computed again. ``--tables`` takes names and sets of them:
 ``classes`` are 27 classifications, ``keel`` the real tables of `_keel`. Few test rows of one split
@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import resource
 import time
 import warnings
+from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pandas as pd
@@ -321,6 +324,25 @@ def cost(options):
     print(f"  forest of 100 trees, univariate inputs: {own:.2f} s ({ours.method_})")
 
 
+def rows(options):
+    """Time and memory, beside the table, of predictions of very many rows through landmarks."""
+    X, y = make_friedman1(2000, n_features=20, random_state=1)
+    model = make_pipeline(Nystroem(n_components=300), Ridge()).fit(X, y)
+    for n_rows in (100_000, 1_000_000):
+        table = make_friedman1(n_rows, n_features=20, random_state=0)[0]
+        rng = np.random.default_rng(0)
+        for column in table.T:
+            column[rng.random(n_rows) < 0.3] = np.nan
+        for n_components in (1, 3):
+            settings = {"n_components": n_components, "covariance_type": "full"}
+            density = GaussianMixtureDensity(**settings, random_state=0).fit(X)
+            ours = ExpectedPredictionRegressor(FrozenEstimator(model), density=density.circuit_)
+            cost = time_and_memory(lambda: ours.fit(X).predict(table))
+            print(f"predict {n_rows} rows, {n_components} components: {cost}", flush=True)
+        density = GaussianMixtureDensity(**settings, random_state=0)
+        print(f"  their density: {time_and_memory(lambda: density.fit(table))}", flush=True)
+
+
 def measuring(options):
     """How fast errors fall when values are measured one by one, chosen in three ways."""
     print(
@@ -384,6 +406,30 @@ def watch(owner, name, seconds):
         return result
 
     vars(owner)[name] = timed
+
+
+def time_and_memory(call):
+    """Say the processor time of a call, and by how much the memory of the process grows."""
+    peaks, done = [_resident()], Event()
+
+    def watch_memory():
+        while not done.wait(0.005):
+            peaks.append(_resident())
+
+    watcher = Thread(target=watch_memory)
+    watcher.start()
+    start = time.process_time()
+    call()
+    seconds = time.process_time() - start
+    done.set()
+    watcher.join()
+    return f"{seconds:.1f} s, {max(peaks) - peaks[0]:.0f} MB"
+
+
+def _resident():
+    """Memory of this process in MB."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * resource.getpagesize() / 2**20
 
 
 def processor_time(call, repeat=9):
