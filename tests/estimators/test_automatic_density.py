@@ -12,6 +12,8 @@ from skcircuits import (
     HiddenChowLiuDensity,
 )
 from skcircuits.estimators.automatic import density as automatic_density
+from skcircuits.estimators.automatic._experts import Trials
+from skcircuits.learning.gaussian_mixture import _held_out as held_out
 
 
 def tables():
@@ -178,11 +180,33 @@ def test_integers_that_many_rows_share_have_their_probabilities(families, is_lar
         assert density.probability(query) == pytest.approx(len(table.query(query)) / 600, abs=0.01)
 
 
-def test_levels_have_densities_in_all_families():
-    table = shared_numbers(has_categories=True).round()
-    table["debts"] = table["debts"].clip(upper=3.0)
-    density = AutomaticDensity(random_state=0).fit(table)
+def test_levels_have_their_probabilities():
+    table = shared_numbers(has_categories=False)
+    table["level"] = np.digitize(table["size"], [-1.0, 0.5, 2.0]).astype(float)
+    density = AutomaticDensity(random_state=0).fit(table[["size", "other", "level"]])
+    for level, frequency in table["level"].value_counts(normalize=True).items():
+        assert density.probability(f"level == {level}") == pytest.approx(frequency, abs=0.01)
+
+
+def test_cells_are_predicted_without_point_masses():
+    density = AutomaticDensity(selection="cells", random_state=0).fit(shared_numbers(True)[:200])
     assert not any(row.get("point_masses") for row in density.selection_)
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"), [("log_likelihood", [60, 210]), ("cells", [60])]
+)
+def test_weights_of_a_mixture_are_learned_from_many_rows(selection, expected, monkeypatch):
+    monkeypatch.setattr(held_out, "_TRAINING_ROWS", (60, 60))
+    seen, run = [], Trials.run
+
+    def counted(trials, experts):
+        seen.append(trials.n_rows)
+        run(trials, experts)
+
+    monkeypatch.setattr(Trials, "run", counted)
+    AutomaticDensity(selection=selection, random_state=0).fit(shared_numbers(True)[:300])
+    assert seen == expected
 
 
 def test_one_column_with_a_shared_number():

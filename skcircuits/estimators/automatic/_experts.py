@@ -4,6 +4,7 @@ A density that models numbers well may still miss how they depend on categories.
 whole rows hardly shows this, whereas joint frequencies of categories and intervals do.
 """
 
+import copy
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,6 +41,7 @@ _LEAST_ROWS = 20  # rows with both cells of a pair observed, for a misfit to cou
 _MANY_ROWS = 2000  # from here on more components and states are tried
 _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
 _LEAST_WEIGHT = 0.05  # experts with a smaller weight are dropped
+_MOST_ROWS = 10_000  # for the weights of chosen experts
 _N_TURNS = 3  # in which all cells of held-out rows are hidden
 # Later iterations of a mixture do not improve predictions of held-out rows
 _TOL = 4e-3
@@ -300,12 +302,26 @@ class Trials:
             (part, held_out.in_turns(_N_TURNS, rng) if criterion == "cells" else [held_out])
             for part, held_out in split_table(table, rng)
         ]
-        self.X, self.schema = X, schema
+        self.X, self.schema, self._table = X, schema, table
         self.criterion, self.seed, self.n_jobs = criterion, seed, n_jobs
         pairs = PairTables(X, schema.cardinalities)
         self._pairs = pairs if pairs.n_pairs and criterion == "log_likelihood" else None
         self._known = comparison.fits if comparison else {}
         self._trials = {}
+
+    def on_more_rows(self):
+        """The same held-out rows, for experts fitted to as many others as there is time for."""
+        more = copy.copy(self)
+        more.splits, more._known, more._trials = [], {}, {}
+        for _, turns in self.splits:
+            others = np.flatnonzero(~np.isin(self._table.source, turns[0].table.source))
+            more.splits.append((self._table.take(others[:: 1 + len(others) // _MOST_ROWS]), turns))
+        return more
+
+    @property
+    def n_rows(self):
+        """Number of rows to which experts are fitted."""
+        return len(self.splits[-1][0].weights)
 
     def run(self, experts):
         """Try some experts."""
@@ -375,8 +391,7 @@ class Trials:
         weights = self.weights(experts)
         order = np.argsort(-weights, kind="stable")[:most]
         kept = [experts[i] for i in order if weights[i] >= min(_LEAST_WEIGHT, weights.max())]
-        n_rows = len(self.splits[-1][0].weights)
-        tried = [expert.going_on_from(self._trials[expert][-1].fit, n_rows) for expert in kept]
+        tried = [e.going_on_from(self._trials[e][-1].fit, self.n_rows) for e in kept]
         return dict(zip(tried, self.weights(kept).tolist(), strict=True))
 
     def report(self, chosen):

@@ -45,8 +45,9 @@ class AutomaticDensity(CircuitDensity):
     queries are exact. For numerical tables that are described by a single Gaussian, and for large
     tables, only Gaussian mixtures are used.
 
-    If log densities are compared, a value that many rows share, such as zero in a column of debts,
-    has a positive probability in all families (``point_masses="frequent"``).
+    If log densities are compared, a value that many rows share, such as zero in a column of debts
+    or a level of a scale, has a positive probability in all families
+    (``point_masses="frequent"``).
 
     If log densities are compared, a category that is determined by thresholds of a number
     (``adult`` by ``age >= 18``), also with noise that depends on nothing else, is left out of the
@@ -282,7 +283,13 @@ class AutomaticDensity(CircuitDensity):
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
         trials.run(experts)
         least = 1 if self.selection == "cells" else _LEAST_MEMBERS
-        chosen = trials.choose(max(least, pool_size(table.n_cells)))
+        most = max(least, pool_size(table.n_cells))
+        chosen = trials.choose(most)
+        more = trials.on_more_rows()
+        # Densities gain differently from more rows: their weights are learned from many
+        if self.selection != "cells" and len(chosen) > 1 and more.n_rows > 2 * trials.n_rows:
+            more.run(list(chosen))
+            chosen = more.choose(most)
         if self.selection == "cells":
             self._column_weights = trials.column_weights(chosen)
         return chosen, trials.report(chosen)
@@ -298,19 +305,14 @@ class AutomaticDensity(CircuitDensity):
 
 
 def _massive_columns(rows, schema):
-    """Numerical columns with point masses, if there are other numbers in any of them.
-
-    Few values are levels, which have a probability under every family.
-    """
+    """Indices of the numerical columns with point masses."""
     some = rows.take(np.arange(0, len(rows.X), 1 + len(rows.X) // _ENOUGH_ROWS))
-    found, has_others = [], False
-    for j in np.flatnonzero(~schema.is_categorical).tolist():
-        column = describe_column(j, some.X[:, j], some.weight, 0, "frequent")
-        if len(column.atoms):
-            found.append(j)
-            values = some.X[~np.isnan(some.X[:, j]), j]
-            has_others = has_others or not np.isin(values, column.atoms).all()
-    return found if has_others else []
+    columns = np.flatnonzero(~schema.is_categorical).tolist()
+    return [
+        j
+        for j in columns
+        if len(describe_column(j, some.X[:, j], some.weight, 0, "frequent").atoms)
+    ]
 
 
 def _n_restarts(weight, n_cells, selection):
