@@ -21,7 +21,7 @@ from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, 
 from skcircuits.estimators.shared._completion import complete_rows, predict_in_turns
 from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.estimators.shared._rows import TrainingRows
-from skcircuits.exceptions import must, require_count
+from skcircuits.exceptions import ZeroProbabilityError, must, require_count
 from skcircuits.learning._self_masking import learn_self_masking, may_depend
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import RowStreams
@@ -252,13 +252,14 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         rows = training.in_canonical_order().X
         if not may_depend(rows, self._schema.cardinalities):
             return None
-        circuit, experts, bounds, weights = self._experts(self.density_)
-        known = self._as_known(rows)
-        is_possible = ~np.isneginf(circuit.log_prob(known))
-        means, tables = predict_in_turns(
-            experts, known[is_possible], self._schema.is_categorical, bounds, weights, rng
-        )
-        return learn_self_masking(rows[is_possible], means, tables)
+        _, experts, bounds, weights = self._experts(self.density_)
+        known, is_categorical = self._as_known(rows), self._schema.is_categorical
+        try:
+            predicted = predict_in_turns(experts, known, is_categorical, bounds, weights, rng)
+        except ZeroProbabilityError:
+            # A density to which training rows are impossible is no guide to why cells are missing
+            return None
+        return learn_self_masking(rows, *predicted)
 
     def transform(self, X):
         """Impute the missing values.
