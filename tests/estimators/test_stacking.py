@@ -164,7 +164,7 @@ def test_point_masses_of_all_members_are_mixed():
 
 def test_point_masses_that_fits_to_all_rows_find_are_named():
     """Twelve values of nine rows each in the part, and of ten rows each in the table."""
-    X = np.repeat(0.25 * np.arange(12.0) ** 2, 10)[:, None]
+    X = np.repeat(0.37 * np.arange(12.0), 10)[:, None]
     members = [("normal", GaussianMixtureDensity(n_components=1)), ("mass", WMISPNDensity())]
     density = StackingDensity(members, validation_fraction=0.1, random_state=0)
     with pytest.raises(CircuitPropertyError, match=r"same columns; got columns=\[0\]"):
