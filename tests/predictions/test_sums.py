@@ -47,6 +47,7 @@ from tests.predictions.test_closed_forms import (
 pytestmark = pytest.mark.filterwarnings("ignore:y contains no unlabeled samples")
 
 FOREST = RandomForestRegressor(4, random_state=0)
+NARROW = KernelRidge(kernel="rbf", gamma=1e7)
 # Samples of few rows lack a category
 ENCODER = ColumnTransformer(
     [("encode", OneHotEncoder(sparse_output=False, handle_unknown="ignore"), [2])],
@@ -188,9 +189,6 @@ def test_sums_of_linear_models_are_linear(model):
     assert_exact(form, problem, INCOMPLETE_NUMBERS)
 
 
-NARROW = KernelRidge(kernel="rbf", gamma=1e7)
-
-
 @pytest.mark.parametrize(
     "model",
     [
@@ -239,6 +237,34 @@ def test_variances_of_outputs_that_have_a_member_each(name):
     form, _ = find_closed_form(problem)
     assert form.name == "expected kernels"
     assert_exact(form, problem, INCOMPLETE_NUMBERS, tol=1e-4)
+
+
+def random_sum(rng, depth):
+    """Votes, bags, stacks and scaled targets of each other, at the bottom of simple models."""
+    if depth == 0:
+        return (Ridge(), FOREST, SVR(), NARROW, DummyRegressor())[rng.integers(5)]
+    members = [(str(i), random_sum(rng, depth - 1)) for i in range(rng.integers(1, 4))]
+    choices = (
+        VotingRegressor(members, weights=rng.random(len(members))),
+        BaggingRegressor(
+            members[0][1], 2, max_features=0.7, bootstrap_features=True, random_state=0
+        ),
+        StackingRegressor(members, LinearRegression(), cv=2, passthrough=bool(rng.integers(2))),
+        TransformedTargetRegressor(members[0][1], transformer=StandardScaler()),
+        make_pipeline(StandardScaler(), members[0][1]),
+    )
+    return choices[rng.integers(len(choices))]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_sums_against_enumeration(seed):
+    rng = np.random.default_rng(seed)
+    circuit = discrete_circuit()
+    model = train(random_sum(rng, 2), circuit, n_rows=int(rng.integers(20, 80)))
+    problem = problem_of(model, circuit)
+    form, reason = find_closed_form(problem)
+    assert form is not None, reason
+    assert_exact(form, problem, INCOMPLETE_STATES, with_variance=False, tol=1e-6)
 
 
 def test_variances_of_sums_have_no_closed_form():
