@@ -586,9 +586,8 @@ def posterior_weights(
     require_possible(plan, values[plan.root])
     posteriors = np.empty((len(plan.weights.log), len(X)))
     for layer in plan.sum_layers:
-        posteriors[layer.edges] = layer.posteriors(values, plan.weights)
-    with np.errstate(divide="ignore"):
-        return SumWeights(np.log(posteriors, out=posteriors))
+        posteriors[layer.edges] = layer.log_posteriors(values, plan.weights)
+    return SumWeights(posteriors)
 
 
 def _write_inputs(

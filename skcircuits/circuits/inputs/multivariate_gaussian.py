@@ -98,8 +98,9 @@ class MultivariateGaussianLayer(DifferentiableLayer):
 
     @property
     def bytes_per_row(self) -> int:
-        # A factorisation per row and unit, where patterns of missing cells are rare
-        return 4 * 8 * self.scopes.size * self.scopes.shape[1]
+        # A factor and its inverse per distinct covariance, where patterns of missing cells are rare
+        n_covariances, size, _ = self.gaussians.distinct_covariances.shape
+        return 8 * (2 * n_covariances * size**2 + 4 * self.scopes.size)
 
     def cells(self, X: FloatArray) -> FloatArray:
         """Select the columns of the scope, shape (n, scope_size)."""

@@ -124,9 +124,9 @@ class PiecewisePolynomialLayer(DensityLayer):
         """
         bounds = np.empty((len(self.groups), 3, len(box.lower)))
         for side, ends in enumerate((box.lower, box.upper, box.ends)):
-            own = ends.T.take(self._columns, 0)
+            own = bounds[:, side]
+            own[...] = ends[:, self._columns].T
             own[np.isnan(own)] = np.inf if side else -np.inf
-            bounds[:, side] = own
         return bounds
 
     def log_max(self, X: FloatArray) -> FloatArray:
