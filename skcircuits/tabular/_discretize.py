@@ -6,7 +6,7 @@ because every bin has a width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,26 +59,29 @@ class Discretizer:
         n_bins: int = 8,
         max_categories: int = 32,
         sample_weight: FloatArray | None = None,
-        shared: Sequence[FloatArray] | None = None,
+        shared: Callable[[int], FloatArray] | None = None,
     ) -> Discretizer:
         """Learn the states of each column.
 
-        `shared`: per column numbers that many rows share, beside those with the rows of a bin.
+        `shared`: gives the numbers that many rows share in a column that is cut into bins, beside
+        those with the rows of a bin.
         """
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
-        shared = [np.empty(0)] * X.shape[1] if shared is None else shared
         values: list[FloatArray | None] = []
         bin_edges: list[FloatArray | None] = []
         points: list[FloatArray | None] = []
-        for column, cardinality, known in zip(X.T, cardinalities, shared, strict=True):
+        for j, (column, cardinality) in enumerate(zip(X.T, cardinalities, strict=True)):
             seen = ~np.isnan(column) & (weight > 0)
             states = np.arange(float(cardinality)) if cardinality else np.unique(column[seen])
             is_cut = not cardinality and not _are_categories(states, max_categories)
             # A column without any number gets one state, so that a model over it exists
             values.append(None if is_cut else states if len(states) else np.zeros(1))
-            cut = _cut(column[seen], weight[seen], n_bins, known) if is_cut else (None, None)
-            bin_edges.append(cut[0])
-            points.append(cut[1])
+            edges, own_points = None, None
+            if is_cut:
+                known = np.empty(0) if shared is None else shared(j)
+                edges, own_points = _cut(column[seen], weight[seen], n_bins, known)
+            bin_edges.append(edges)
+            points.append(own_points)
         return cls(tuple(values), tuple(bin_edges), tuple(points))
 
     @property

@@ -476,16 +476,12 @@ class ColumnStates:
     @classmethod
     def learn(cls, X, cardinalities, sample_weight, max_categories=32):
         """Learn states from encoded rows (n, d); `cardinalities` is 0 for numerical columns."""
-        shared = [
-            describe_column(j, X[:, j], sample_weight, int(cardinality), "frequent").atoms
-            for j, cardinality in enumerate(cardinalities)
-        ]
         discretizer = Discretizer.fit(
             X,
             cardinalities,
             max_categories=max_categories,
             sample_weight=sample_weight,
-            shared=shared,
+            shared=lambda j: describe_column(j, X[:, j], sample_weight, 0, "frequent").atoms,
         )
         return cls(discretizer)
 
