@@ -9,7 +9,6 @@ from skcircuits.trees._spanning_trees import (
     reduced_laplacian,
     sample_spanning_trees,
 )
-from skcircuits.trees._updates import LaplacianUpdates
 from skcircuits.trees.mixture_of_all_trees._conditionals import (
     MAX_COMPLETIONS,
     MAX_EXACT_COMPLETIONS,
@@ -34,6 +33,7 @@ from skcircuits.trees.mixture_of_all_trees._learning import (
     learn_all_trees,
     start_training,
 )
+from skcircuits.trees.mixture_of_all_trees._low_rank_updates import LaplacianUpdates
 from skcircuits.trees.mixture_of_all_trees._model import (
     AllTreesMixture,
     MixtureOfAllTrees,

@@ -53,7 +53,9 @@ class TrainingRows:
     def in_canonical_order(self):
         """Sort the rows by their cells, so that draws for a row depend on its cells."""
         # Big-endian bytes sort as the numbers do, so that units do not matter; -0 becomes 0
-        cells = (np.column_stack([self.X, self.weight]) + 0.0).astype(">f8", order="C")
+        cells = np.empty((len(self.X), self.X.shape[1] + 1), dtype=">f8")
+        np.add(self.X, 0.0, out=cells[:, :-1])
+        cells[:, -1] = self.weight
         opaque = cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1]))).ravel()
         return self.take(np.argsort(opaque, kind="stable"))
 

@@ -17,7 +17,7 @@ from skcircuits.trees._spanning_trees import (
     log_partition_and_marginals,
     sample_spanning_trees,
 )
-from skcircuits.trees._updates import LaplacianUpdates
+from skcircuits.trees.mixture_of_all_trees._low_rank_updates import LaplacianUpdates
 from skcircuits.trees.tree._trees import (
     InputMaker,
     StateLayout,
