@@ -9,7 +9,7 @@ regression with q + K coefficients whose part for the means is diagonal.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from skcircuits.protocols import FloatArray, IntArray
 # noise is all of its variance
 _NOISE_SQUARE = 0.3
 _LEAST_NOISE = 1e-7  # keeps columns that factors determine from densities without bound
+_LEAST_SPREAD = 1e-3  # variance of factors around clusters: a loading of zero would stay there
 _TINY = 1e-12  # keeps regressions without data solvable
 
 
@@ -44,7 +45,7 @@ class FactorGaussians:
     """Factor analysers in standard units.
 
     `stack`: means (K, c) with one pair of loadings and noise for all, or one per component.
-    `mean_count`: weight of the prior of each mean, at zero, in cells.
+    `mean_count`: weight of the prior of each mean, in rows at `mean_centre` (c,).
     `jitter` (c,): variance of an observed cell within its recording interval.
     `prior_count`: weight of the priors of noise and loadings of each column, in cells. Loadings are
     normal with variance 1 / q, so that q factors explain a column. Noise has an inverse gamma prior
@@ -56,6 +57,7 @@ class FactorGaussians:
     mean_count: float
     jitter: FloatArray
     prior_count: float = 1.0
+    mean_centre: FloatArray | float = field(default=0.0, kw_only=True)
 
     @classmethod
     def single(cls, covariance: FloatArray, n_factors: int, jitter: FloatArray) -> FactorGaussians:
@@ -86,7 +88,32 @@ class FactorGaussians:
             np.repeat(own.noise_variances, n_distinct, axis=0),
             shape,
         )
-        return FactorGaussians(stack, mean_count, self.jitter)
+        return FactorGaussians(stack, mean_count, self.jitter, mean_centre=own.means[0])
+
+    def apart(self, numbers: FloatArray, responsibilities: FloatArray) -> FactorGaussians:
+        """Equal components moved to the mean factors of clusters of rows (K, n).
+
+        What is common to all, E[z zᵀ] = 1, is divided into their means and the covariance around
+        them. Clusters of rows alone would make components of columns that nearly determine one
+        another leave the directions in which these vary.
+        """
+        stack, q = self.stack, self.stack.n_factors
+        if q == 0:
+            return self
+        one = FactorStack(stack.means[:1], stack.loadings[:1], stack.noise_variances[:1])
+        factors, spread = np.empty((len(numbers), q)), np.zeros((q, q))
+        total = responsibilities.sum(axis=0)
+        for block in factor_blocks(one, numbers):
+            factors[block.rows] = block.factors[0].T
+            covariances = gram_of_lower(block.roots[:, :, 0])
+            spread += covariances @ np.bincount(block.pattern, total[block.rows])
+        counts = np.maximum(responsibilities.sum(axis=1), _TINY)
+        centres = responsibilities @ factors / counts[:, None]
+        spread += (factors.T * total) @ factors - (centres.T * counts) @ centres
+        root = np.linalg.cholesky(spread / counts.sum() + _LEAST_SPREAD * np.eye(q))
+        means = stack.means + centres @ one.loadings[0].T
+        moved = FactorStack(means, stack.loadings @ root, stack.noise_variances, stack.shape)
+        return replace(self, stack=moved)
 
     def in_units(
         self, location: FloatArray, scale: FloatArray
@@ -120,7 +147,7 @@ class FactorGaussians:
 
     def maximize(self, sums: Sums) -> FactorGaussians:
         """Loadings and means column by column, then the noise that they leave."""
-        stack = self.stack
+        stack, sums = self.stack, self._with_prior_rows(sums)
         pairs = []
         means = np.empty_like(stack.means)
         # A loop over distinct loadings, one or one per component; columns are batched inside
@@ -132,6 +159,40 @@ class FactorGaussians:
             pairs.append((loadings, noise))
         loadings, noise = (np.stack(parts) for parts in zip(*pairs, strict=True))
         return replace(self, stack=FactorStack(means, loadings, noise, stack.shape))
+
+    def _with_prior_rows(self, sums: Sums) -> Sums:
+        """The sums with those of the prior's rows."""
+        triangles, crossed, squares, factors, counts, first = sums
+        stack, rows, columns = self.stack, *np.tril_indices(self.stack.n_factors)
+        own = self._prior_factors()
+        products, totals = (
+            np.zeros((len(triangles), len(rows))),
+            np.zeros((len(triangles), own.shape[1])),
+        )
+        np.add.at(products, stack.shape, self.mean_count * own[:, rows] * own[:, columns])
+        np.add.at(totals, stack.shape, self.mean_count * own)
+        centre = np.broadcast_to(self.mean_centre, stack.n_columns)
+        n_rows = self.mean_count * np.bincount(stack.shape)[:, None]
+        return (
+            triangles + products[:, None],
+            crossed + centre[:, None] * totals[:, None],
+            squares + n_rows * np.square(centre),
+            factors + self.mean_count * own[:, None],
+            counts,
+            first + self.mean_count * centre,
+        )
+
+    def _prior_factors(self) -> FloatArray:
+        """Most probable factors (K, q) of the prior's row in each component.
+
+        A mean may be as far from its prior as rows of the component are, not only as its noise is.
+        """
+        stack, q = self.stack, self.stack.n_factors
+        precisions = stack.loadings.transpose(0, 2, 1) @ stack.scaled_loadings + np.eye(q)
+        away = self.mean_centre - stack.means
+        pulled = np.einsum("kcq,kc->kq", stack.scaled_loadings[stack.shape], away)
+        found: FloatArray = np.linalg.solve(precisions[stack.shape], pulled[:, :, None])[:, :, 0]
+        return found
 
     def adapt(self, sums: Sums, completeness: float) -> FactorGaussians:
         """Keep the prior, whose strength is fixed."""
@@ -182,12 +243,14 @@ class FactorGaussians:
         stack = self.stack
         scales = _noise_scales(stack.noise_variances, stack.n_factors)
         ratios = scales / stack.noise_variances
-        pulls = np.zeros_like(stack.noise_variances)
-        np.add.at(pulls, stack.shape, np.square(stack.means))
         terms = self.prior_count * (ratios - np.log(ratios))
-        terms += self.mean_count * pulls / stack.noise_variances
         squares = self.prior_count * stack.n_factors * np.square(stack.loadings).sum()
-        return -0.5 * float(terms.sum() + squares)
+        factors = self._prior_factors()
+        left = stack.means + np.einsum("kcq,kq->kc", stack.loadings[stack.shape], factors)
+        left -= self.mean_centre
+        pulls = (np.square(left) / stack.noise_variances[stack.shape]).sum()
+        pulls += np.square(factors).sum()
+        return -0.5 * float(terms.sum() + squares + self.mean_count * pulls)
 
 
 def _noise_scales(noise: FloatArray, n_factors: int) -> FloatArray:

@@ -14,7 +14,7 @@ Regularization for Normal Mixture Estimation and Model-Based Clustering").
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -28,10 +28,10 @@ from skcircuits.protocols import BoolArray, FloatArray
 
 # Rows with uncorrelated columns of unit variance that every prior has, and least rows that a
 # covariance may be drawn by towards its target: too few to matter, but they keep covariances
-# positive definite. A single component must be able to show that columns nearly determine one
-# another; several, which may move towards few rows each, must not collapse on them.
-_SINGLE_RIDGE, _SINGLE_STRENGTHS = 1e-5, np.geomspace(1e-5, 2000.0, 60)
-_RIDGE, _STRENGTHS = 1e-3, np.geomspace(0.1, 2000.0, 30)
+# positive definite. One covariance, of all rows, must be able to show that columns nearly determine
+# one another; several, which may move towards few rows each, must not collapse on them.
+_RIDGE = 1e-5
+_SHARED_STRENGTHS, _STRENGTHS = np.geomspace(1e-5, 2000.0, 60), np.geomspace(0.1, 2000.0, 30)
 _LEAST_VARIANCE = 0.02  # of a direction, in a first guess of the covariance
 _SPARSE_SIZE = 1 << 15  # so many numbers are added up faster by a sparse matrix
 
@@ -42,7 +42,7 @@ class FullGaussians:
 
     `stack`: means (K, c) and covariances, a single one where `kind` is "tied".
     `target` (c, c), `strength`: covariance and number of the rows of its prior.
-    `mean_count`: weight of the prior of each mean, at zero, in rows.
+    `mean_count`: weight of the prior of each mean, in rows at `mean_centre` (c,).
     `jitter` (c,): variance of an observed cell within its recording interval.
     """
 
@@ -52,6 +52,7 @@ class FullGaussians:
     strength: float
     mean_count: float
     jitter: FloatArray
+    mean_centre: FloatArray | float = field(default=0.0, kw_only=True)
 
     @classmethod
     def guess(cls, covariance: FloatArray, jitter: FloatArray) -> FullGaussians:
@@ -66,14 +67,18 @@ class FullGaussians:
         """Copies of a single component, which becomes part of the prior."""
         size = self.stack.n_columns
         means = np.repeat(self.stack.means, n_components, axis=0)
-        covariances = self.stack.distinct_covariances
+        covariances, centre = self.stack.distinct_covariances, self.stack.means[0]
         if kind == "tied":
             stack = GaussianStack(means, covariances, np.zeros(n_components, np.intp))
-            return replace(self, stack=stack, kind=kind, mean_count=mean_count)
+            return replace(self, stack=stack, kind=kind, mean_count=mean_count, mean_centre=centre)
         stack = GaussianStack(means, np.repeat(covariances, n_components, axis=0))
         # K components share the volume of one
         target = covariances[0] * n_components ** (-2.0 / max(1, size))
-        return FullGaussians(stack, kind, target, 20.0, mean_count, self.jitter)
+        return FullGaussians(stack, kind, target, 20.0, mean_count, self.jitter, mean_centre=centre)
+
+    def apart(self, numbers: FloatArray, responsibilities: FloatArray) -> Self:
+        """Equal components: the first step moves them to their clusters."""
+        return self
 
     def in_units(self, location: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means (K, c) and covariances (K, c, c) in the units of the table."""
@@ -84,10 +89,6 @@ class FullGaussians:
     def n_gaussians(self) -> tuple[int, int] | None:
         """Components and distinct covariances, for which patterns of cells are grouped."""
         return self.stack.n_components, len(self.stack.distinct_covariances)
-
-    @property
-    def _ridge(self) -> float:
-        return _SINGLE_RIDGE if self.stack.n_components == 1 else _RIDGE
 
     def n_parameters(self) -> int:
         """Count the free parameters of all components."""
@@ -105,8 +106,8 @@ class FullGaussians:
         means, scatter = self._scatter(sums)
         if self.kind == "tied":
             scatter, counts = scatter[None], counts.sum(keepdims=True)
-        total = (counts + self.strength + self._ridge)[:, None, None]
-        prior = self.strength * self.target + self._ridge * np.eye(len(self.target))
+        total = (counts + self.strength + _RIDGE)[:, None, None]
+        prior = self.strength * self.target + _RIDGE * np.eye(len(self.target))
         covariances = (scatter + prior) / total
         # Rounding differs across the diagonal
         covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
@@ -121,18 +122,17 @@ class FullGaussians:
         """
         counts, _, _ = sums
         _, scatter = self._scatter(sums)
-        if self.kind == "tied":
-            total = counts.sum(keepdims=True)
-            diagonal = np.diag(np.maximum(np.diag(scatter) / max(total[0], 1e-300), 1e-6))
-            strengths = _SINGLE_STRENGTHS if self.stack.n_components == 1 else _STRENGTHS
-            strength = _learned_strength(scatter[None], total, diagonal, strengths)
-            return replace(self, target=diagonal, strength=strength)
-        target = self.target
-        if self.kind == "shrunk":
-            target = scatter.sum(axis=0) + 0.01 * counts.sum() * np.diag(np.diag(target))
-            target = 0.5 * (target + target.T) / (1.01 * max(counts.sum(), 1e-300))
-            # The target must be invertible even where columns are collinear
-            target += 1e-6 * np.eye(len(target))
+        total = counts.sum(keepdims=True)
+        if self.kind != "full":
+            shared = scatter if self.kind == "tied" else scatter.sum(axis=0)
+            diagonal = np.diag(np.maximum(np.diag(shared) / max(total[0], 1e-300), 1e-6))
+            strength = _learned_strength(shared[None], total, diagonal, _SHARED_STRENGTHS)
+            if self.kind == "tied":
+                return replace(self, target=diagonal, strength=strength)
+            shared = shared + strength * diagonal + _RIDGE * np.eye(len(shared))
+            target = 0.5 * (shared + shared.T) / (total[0] + strength + _RIDGE)
+        else:
+            target = self.target
         own = completeness * scatter, completeness * counts
         strength = _learned_strength(*own, target, _STRENGTHS)
         return replace(self, target=target, strength=strength)
@@ -156,19 +156,23 @@ class FullGaussians:
         """New means (K, c) and scatter around them: (K, c, c), or (c, c) where tied."""
         counts, first, second = sums
         total = counts + self.mean_count
-        means = first / (total + 1e-14)[:, None]
+        centre = np.broadcast_to(self.mean_centre, self.stack.n_columns)
+        means = (first + self.mean_count * centre) / (total + 1e-14)[:, None]
+        of_prior = self.mean_count * np.outer(centre, centre)
         if self.kind == "tied":
+            second = second + len(counts) * of_prior
             return means, second - (total[:, None] * means).T @ means
+        second = second + of_prior
         return means, second - total[:, None, None] * means[:, :, None] * means[:, None]
 
     def log_prior(self) -> float:
         """Log prior up to a constant, as the contribution of pseudo-rows."""
         stack = self.stack.distinct
-        scatter = self.strength * self.target + self._ridge * np.eye(len(self.target))
+        scatter = self.strength * self.target + _RIDGE * np.eye(len(self.target))
         traces = np.einsum("kij,ij->k", stack.precisions, scatter)
-        log_prior = (self.strength + self._ridge) * stack.log_determinants + traces
-        means = self.stack.means
-        pulls = np.sum((means[:, None] @ self.stack.precisions)[:, 0] * means)
+        log_prior = (self.strength + _RIDGE) * stack.log_determinants + traces
+        away = self.stack.means - self.mean_centre
+        pulls = np.sum((away[:, None] @ self.stack.precisions)[:, 0] * away)
         return -0.5 * float(log_prior.sum() + self.mean_count * pulls)
 
 

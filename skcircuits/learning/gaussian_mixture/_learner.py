@@ -35,7 +35,6 @@ from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.protocols import FloatArray, IntArray
 
-_SINGLE_STEPS = 3  # iterations of the single component that completes rows for clustering
 _SINGLE_TOL = 0.1  # of the tolerance: all starts of a single component end as one
 _START_STEPS = 10  # iterations each start gets before the best one goes on
 # Iterations in which the strength of the prior is learned: not in the first ones, after which
@@ -181,10 +180,10 @@ def _begin_as_single(table: MixtureTable, n_components: int, settings: EMSetting
     single = _single(table, settings)
     if n_components == 1:
         return single
-    # A few steps of one component complete the rows well enough to cluster them
-    for _ in range(_SINGLE_STEPS):
-        single = _step(table, single, settings)
     kind = settings.covariance_type
+    # Several components would not find how columns nearly determine one another if one has not
+    while not single.at_optimum and single.n_iter < settings.max_iter:
+        single = _step(table, single, settings)
     return replace(
         begin_again(single),
         weights=np.full(n_components, 1.0 / n_components),
@@ -240,7 +239,9 @@ def _spread(
         chance *= categories.independent[:, None]
     labels = cluster_rows(table, n_clusters, rng)
     soft = chance * ((1.0 - _CERTAINTY) / n_clusters + _CERTAINTY * (labels == own[:, None]))
-    return begin_again(_step(table, state, settings, soft / soft.sum(axis=0)))
+    soft /= soft.sum(axis=0)
+    state = replace(state, gaussians=state.gaussians.apart(table.numbers, soft * table.weights))
+    return begin_again(_step(table, state, settings, soft))
 
 
 def _single(table: MixtureTable, settings: EMSettings) -> MixtureState:

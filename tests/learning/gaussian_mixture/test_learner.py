@@ -431,3 +431,33 @@ def test_columns_that_nearly_determine_one_another_keep_their_precision(
         n_components=1, covariance_type=covariance_type, n_factors=2, random_state=0
     ).fit(learned)
     assert density.score(held_out) > peer.fit(learned).score(held_out) - 0.05
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "shrunk", "tied", "factor"])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_three_components_explain_collinear_columns_as_well_as_one(covariance_type, missing):
+    rng = np.random.default_rng(1)
+    groups = 3.0 * rng.normal(size=(3, 2))[rng.integers(3, size=100)]
+    X = (groups + rng.normal(size=(100, 2))) @ rng.normal(size=(2, 8))
+    X += 0.003 * rng.normal(size=X.shape)
+    X[rng.random(X.shape) < missing] = np.nan
+    one, three = (
+        GaussianMixtureDensity(
+            n_components=k, covariance_type=covariance_type, n_factors=2, random_state=0
+        ).fit(X)
+        for k in (1, 3)
+    )
+    assert three.score(X) > one.score(X) - 0.05
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "factor"])
+def test_prior_of_a_mean_is_a_row_of_the_component(covariance_type):
+    table = MixtureTable.prepare(three_groups(), NUMBERS)
+    settings = EMSettings(covariance_type=covariance_type, n_factors=2, max_iter=12)
+    *_, state = learn_gaussian_mixture(table, 3, settings, np.random.default_rng(0))
+    gaussians = replace(state.gaussians, mean_count=2.5)
+    means, covariances = gaussians.stack.means, gaussians.stack.covariances
+    away = means - gaussians.mean_centre
+    expected = -1.25 * np.einsum("kc,kcd,kd->", away, np.linalg.inv(covariances), away)
+    without = replace(gaussians, mean_count=0.0)
+    assert gaussians.log_prior() - without.log_prior() == pytest.approx(expected)
