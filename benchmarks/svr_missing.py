@@ -1,7 +1,7 @@
 """Regression on rows with missing cells: accuracy and speed beside imputation.
 
-Run with ``python benchmarks/svr_missing.py [accuracy] [tables] [components] [rates] [speed] [fit]``;
-without arguments all parts run. Times are processor times of one thread; every ratio compares two
+Run with ``python benchmarks/svr_missing.py [PARTS]``, some of ``accuracy``, ``tables``,
+``components``, ``rates``, ``speed`` and ``fit``; without arguments all parts run. Times are processor times of one thread; every ratio compares two
 programs in this run.
 """
 
@@ -14,7 +14,8 @@ import warnings
 import numpy as np
 import pandas as pd
 from _data import data_path
-from _model_tables import NUMBERS, load
+from _model_tables import NUMBERS
+from _model_tables import load as load_table
 from joblib import parallel_config
 from sklearn.datasets import load_diabetes, make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -121,7 +122,7 @@ def components():
 
 def _errors_by_density(name, seed, densities):
     """RMSE of one split of a table under some densities."""
-    X, y = load(name, seed)
+    X, y = load_table(name, seed)
     X, cut = X.select_dtypes("number").dropna(axis=1).to_numpy(), 2 * len(y) // 3
     scaler = StandardScaler().fit(X[:cut])
     X, X_test = scaler.transform(X[:cut]), scaler.transform(hide(X[cut:], MISSING, seed))

@@ -116,8 +116,8 @@ class GaussianMixtureDensity(CircuitDensity):
         predicted hidden cells (squared errors and log losses, relative to those of the mean and the
         frequencies of the column).
     pseudo_count : float, default=1.0
-        Weight of the prior of each component, in rows: this number of rows at the mean of the
-        table, and half as many with its frequencies of categories.
+        Weight of the prior of each component, in rows: this number of rows at the mean of a single
+        component, and half as many with its frequencies of categories.
     n_init : int, default=1
         Number of initialisations of each restart; the best one after ten iterations is continued.
     max_iter : int, default=200

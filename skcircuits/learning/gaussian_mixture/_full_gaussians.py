@@ -5,11 +5,11 @@
 ``maximize(sums)`` gives the components that maximise the expected posterior, and
 ``log_prior()`` the log density of the prior.
 
-The prior of a mean counts as some rows at the mean of the table. A covariance is shrunk towards a
-target with the weight of a number of rows that is learned (``adapt``): towards the diagonal if
-there is one covariance, towards the shared covariance ("shrunk"), or towards that of a single
-component at an equal fraction of its volume ("full"; Fraley and Raftery, 2007, "Bayesian
-Regularization for Normal Mixture Estimation and Model-Based Clustering").
+The prior of a mean counts as some rows of its component at the mean of a single one. A covariance
+is shrunk towards a target with the weight of a number of rows that is learned (``adapt``): towards
+the diagonal if there is one covariance, towards the shared covariance ("shrunk"), or towards that
+of a single component at an equal fraction of its volume ("full"; Fraley and Raftery, 2007,
+"Bayesian Regularization for Normal Mixture Estimation and Model-Based Clustering").
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack,
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.protocols import BoolArray, FloatArray
 
-# Rows with uncorrelated columns of unit variance that every prior has, and least rows that a
-# covariance may be drawn by towards its target: too few to matter, but they keep covariances
-# positive definite. One covariance, of all rows, must be able to show that columns nearly determine
-# one another; several, which may move towards few rows each, must not collapse on them.
+# Rows with uncorrelated columns of unit variance that every prior has: too few to matter, but they
+# keep covariances positive definite. One covariance, of all rows, is drawn towards its target by as
+# few, to show that columns nearly determine one another. Several may move towards few rows each;
+# so that they do not collapse on them, they are drawn more, towards one that shows this.
 _RIDGE = 1e-5
 _SHARED_STRENGTHS, _STRENGTHS = np.geomspace(1e-5, 2000.0, 60), np.geomspace(0.1, 2000.0, 30)
 _LEAST_VARIANCE = 0.02  # of a direction, in a first guess of the covariance
@@ -122,17 +122,16 @@ class FullGaussians:
         """
         counts, _, _ = sums
         _, scatter = self._scatter(sums)
-        total = counts.sum(keepdims=True)
+        target = self.target
         if self.kind != "full":
             shared = scatter if self.kind == "tied" else scatter.sum(axis=0)
+            total = counts.sum(keepdims=True)
             diagonal = np.diag(np.maximum(np.diag(shared) / max(total[0], 1e-300), 1e-6))
             strength = _learned_strength(shared[None], total, diagonal, _SHARED_STRENGTHS)
             if self.kind == "tied":
                 return replace(self, target=diagonal, strength=strength)
             shared = shared + strength * diagonal + _RIDGE * np.eye(len(shared))
             target = 0.5 * (shared + shared.T) / (total[0] + strength + _RIDGE)
-        else:
-            target = self.target
         own = completeness * scatter, completeness * counts
         strength = _learned_strength(*own, target, _STRENGTHS)
         return replace(self, target=target, strength=strength)
