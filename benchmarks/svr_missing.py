@@ -1,8 +1,8 @@
 """Regression on rows with missing cells: accuracy and speed beside imputation.
 
 Run with ``python benchmarks/svr_missing.py [PARTS]``, some of ``accuracy``, ``tables``,
-``components``, ``rates``, ``speed`` and ``fit``; without arguments all parts run. Times are processor times of one thread; every ratio compares two
-programs in this run.
+``components``, ``rates``, ``speed`` and ``fit``; without arguments all parts run. Times are
+processor times of one thread; every ratio compares two programs in this run.
 """
 
 from __future__ import annotations
