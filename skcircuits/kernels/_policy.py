@@ -40,7 +40,7 @@ PRODUCT_ROWS, PRODUCT_BYTES = 128, 1 << 25
 PATTERN_BYTES, FORM_BYTES = 1 << 22, 1 << 22
 # A triangular product per pattern takes, for each missing column (or observed one, if these are
 # fewer), the time of so many products of coordinates in one matrix product over all patterns: 25 to
-# 90 by the processor and its load; 16 to 100 columns take at most .15 more than their best by 45.
+# 90 by the number of columns and the load (measured with 16 to 100 columns).
 PRODUCTS_PER_COLUMN = 45
 # Adding a quadratic form to a row takes the time of so many columns of a matrix product:
 # `svr_missing.py speed`, 10 columns.
