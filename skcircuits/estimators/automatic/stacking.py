@@ -15,13 +15,18 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning._mixture_weights import likeliest_weights
 from skcircuits.parallel import Parallel, delayed
 
+# Of the prior at equal weights. On small tables few rows are held out, and a density that happened
+# to explain them best would be the only one
+_PRIOR_ROWS = 1.0
+
 
 class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
     """Mixture of several densities, with weights that are learned by stacking.
 
     The densities are fitted to a part of the rows. The weights of the mixture maximise the
-    likelihood of the other rows [1]_, which is a concave problem. Afterwards, the densities are
-    fitted to all rows. The mixture is a circuit, so that all queries are exact.
+    likelihood of the other rows [1]_, with a prior of one row at equal weights, which is a concave
+    problem. Afterwards, the densities are fitted to all rows. The mixture is a circuit, so that all
+    queries are exact.
 
     Parameters
     ----------
@@ -197,7 +202,7 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
             # Where one density has a point mass, the others are no densities in the mixture
             circuits = [self._mixture(own) for own in np.eye(len(members))]
         log_prob = [circuit.log_prob(X) for circuit in circuits]
-        weights = likeliest_weights(np.column_stack(log_prob), rows.weight)
+        weights = likeliest_weights(np.column_stack(log_prob), rows.weight, _PRIOR_ROWS)
         if self.verbose:
             print(f"[StackingDensity] weights {weights.round(3).tolist()}")
         return weights
