@@ -164,13 +164,13 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             The class with the largest expected probability; for complete rows, the prediction of
             the classifier.
         """
+        encoded = self._read_table(X)
         model = last_step(self.estimator_)
         if isinstance(model, FixedThresholdClassifier | TunedThresholdClassifierCV):
             # The threshold decides about expected answers
             decider = copy(model)
             decider.estimator_ = self
             return decider.predict(X)
-        encoded = self._read_table(X)
         complete = ~np.isnan(encoded).any(axis=1)
         # Complete rows have the model's own labels, which need not be an argmax
         if complete.all() and len(self.estimators_) == 1:
