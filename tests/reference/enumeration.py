@@ -31,6 +31,7 @@ REACH = 8.0
 def unit_values(circuit: Circuit, X: np.ndarray) -> np.ndarray:
     """Value of the root at complete rows, by the definition of each unit, shape (n,)."""
     values: dict[int, np.ndarray] = {}
+    points = _point_masses(circuit)
     for unit in topological_order(circuit.root):
         below = [values[id(child)] for child in unit.children]
         if isinstance(unit, Sum):
@@ -39,7 +40,21 @@ def unit_values(circuit: Circuit, X: np.ndarray) -> np.ndarray:
             values[id(unit)] = np.prod(below, axis=0)
         else:
             values[id(unit)] = leaf_values(unit, X)
+        if isinstance(unit, PiecewisePolynomial):
+            # Beside the mass of another unit, a density is nothing
+            x = X[:, unit.variable]
+            is_massive = np.isin(x, points[unit.variable]) & ~np.isin(x, unit.atoms)
+            values[id(unit)] = np.where(is_massive, 0.0, values[id(unit)])
     return values[id(circuit.root)]
+
+
+def _point_masses(circuit: Circuit) -> dict[int, np.ndarray]:
+    """Points of each variable that have a mass under any unit."""
+    points: dict[int, list[np.ndarray]] = {}
+    for unit in topological_order(circuit.root):
+        if isinstance(unit, PiecewisePolynomial):
+            points.setdefault(unit.variable, []).append(unit.atoms)
+    return {variable: np.concatenate(own) for variable, own in points.items()}
 
 
 def leaf_values(unit, X: np.ndarray) -> np.ndarray:
