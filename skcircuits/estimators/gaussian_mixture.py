@@ -14,6 +14,7 @@ from skcircuits.circuits import (
     Gaussian,
     JohnsonGaussian,
     MultivariateGaussian,
+    PiecewisePolynomial,
     Product,
     Sum,
 )
@@ -343,6 +344,16 @@ class GaussianMixtureDensity(CircuitDensity):
         """Set the fitted attributes, and keep the state for partial_fit."""
         self._states, self._units = states, table.take(np.empty(0, dtype=np.intp))
         vars(self).update(self._attributes(states, table))
+
+    def _n_parameters(self):
+        found = super()._n_parameters()
+        for unit in self.circuit_.plan.units:
+            if isinstance(unit, PiecewisePolynomial):
+                found += self._grouped[unit.variable].n_groups - 1 - unit.n_free_parameters
+        # Distributions within groups are the same in all components
+        return found + sum(
+            grouped.cells.n_cells - grouped.n_groups for grouped in self._grouped.values()
+        )
 
     def _fit_map(self, rows):
         """The transformation of the columns, if there is one."""

@@ -428,3 +428,18 @@ def test_tables_whose_numbers_all_have_point_masses(n_components):
     assert density.probability("level == 1") == pytest.approx(1 / 3, abs=0.02)
     restored = pickle.loads(pickle.dumps(density))
     np.testing.assert_array_equal(restored.score_samples(frame), density.score_samples(frame))
+
+
+def test_distributions_within_groups_are_counted_once():
+    frame = debts_frame()[["debts"]]
+    two, three = (
+        GaussianMixtureDensity(
+            n_components=k, covariance_type="diag", point_masses="frequent", random_state=0
+        ).fit(frame)
+        for k in (2, 3)
+    )
+    n_groups = two._grouped[0].n_groups
+    # A component more: its weight, and probabilities of the groups
+    assert three._n_parameters() - two._n_parameters() == 1 + n_groups - 1
+    assert two._n_parameters() < two.circuit_.n_parameters
+    assert np.isfinite(two.bic(frame))
