@@ -242,7 +242,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
     def _learn_self_masking(self, encoded, weights):
         """How values of missing cells differ from expectations; None if they are not to."""
-        if not self.self_masking or not isinstance(self.density, str) or self.density != "auto":
+        is_auto = isinstance(self.density, str) and self.density == "auto"
+        if not (self.self_masking and is_auto and self.strategy == "mean"):
             return None
         rng = np.random.default_rng(self._seed)
         training = TrainingRows.of(encoded, weights)

@@ -231,7 +231,8 @@ class Expert:
         if self.family == "gaussian_mixture":
             density = GaussianMixtureDensity(tol=_TOL, **{**parameters, **more})
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
-            # the weight was learned for the fit from this start; another start may end elsewhere
+            # The weight was learned for the fit from this start; another start may end elsewhere.
+            # Point masses are those of all rows in every family, not those of the trial's.
             density._given_start = None if density.point_masses else self.trial
             return density
         if self.family == "wmispn":

@@ -282,16 +282,12 @@ class AutomaticDensity(CircuitDensity):
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
         trials.run(experts)
-        least = 1 if self.selection == "cells" else _LEAST_MEMBERS
-        most = max(least, pool_size(table.n_cells))
-        chosen = trials.choose(most)
-        more = trials.on_more_rows()
-        # Densities gain differently from more rows: their weights are learned from many
-        if self.selection != "cells" and len(chosen) > 1 and more.n_rows > 2 * trials.n_rows:
-            more.run(list(chosen))
-            chosen = more.choose(most)
+        most = pool_size(table.n_cells)
         if self.selection == "cells":
+            chosen = trials.choose(most)
             self._column_weights = trials.column_weights(chosen)
+        else:
+            chosen = _weighed_by_many_rows(trials, max(_LEAST_MEMBERS, most))
         return chosen, trials.report(chosen)
 
     def _checked_families(self):
@@ -302,6 +298,19 @@ class AutomaticDensity(CircuitDensity):
             condition = f"be some of {', '.join(map(repr, _FAMILIES))}"
             raise ValueError(must("families", condition, 'Or pass "all".', families=self.families))
         return tuple(self.families)
+
+
+def _weighed_by_many_rows(trials, most):
+    """Choose experts, with weights that are learned from many rows.
+
+    Some gain more than others from more rows.
+    """
+    chosen = trials.choose(most)
+    more = trials.on_more_rows()
+    if len(chosen) == 1 or more.n_rows <= 2 * trials.n_rows:
+        return chosen
+    more.run(list(chosen))
+    return more.choose(most)
 
 
 def _massive_columns(rows, schema):
