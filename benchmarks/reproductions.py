@@ -306,9 +306,9 @@ def the_twenty():
             "The table compares the mean test log likelihood of the model with the best validation "
             "score with that of the best circuit of the slides. Every model is one public "
             "estimator with the parameters shown, or a mixture of several with the weights that "
-            "maximise the likelihood of the validation rows, as those of `StackingDensity` but for its prior of one row "
-            "(which refuses `moat`, a density without a circuit: only the benchmark mixes it with "
-            f"others). The scores are at or above the published ones, within {TOLERANCE_CIRCUIT}, "
+            "maximise the likelihood of the validation rows, as those of `StackingDensity` do but "
+            "for its prior of one row (it refuses `moat`, a density without a circuit: only "
+            f"the benchmark mixes it with others). The scores are at or above the published ones, within {TOLERANCE_CIRCUIT}, "
             f"on {n_reached} of {len(rows)} data sets. `python -m benchmarks.twenty --table` "
             "prints the table.",
             markdown(header, rows),
