@@ -308,9 +308,9 @@ def the_twenty():
             "estimator with the parameters shown, or a mixture of several with the weights that "
             "maximise the likelihood of the validation rows, as those of `StackingDensity` do but "
             "for its prior of one row (it refuses `moat`, a density without a circuit: only "
-            f"the benchmark mixes it with others). The scores are at or above the published ones, within {TOLERANCE_CIRCUIT}, "
-            f"on {n_reached} of {len(rows)} data sets. `python -m benchmarks.twenty --table` "
-            "prints the table.",
+            "the benchmark mixes it with others). The scores are at or above the published ones, "
+            f"within {TOLERANCE_CIRCUIT}, on {n_reached} of {len(rows)} data sets. "
+            "`python -m benchmarks.twenty --table` prints the table.",
             markdown(header, rows),
             *([f"Not run for this page: {', '.join(left)}."] if left else []),
             "For the data sets on which the slides report a higher score, the following models "
