@@ -40,10 +40,10 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     learn_pool,
     without_structure,
 )
+from skcircuits.learning.gaussian_mixture._categories import GroupedColumn
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
 from skcircuits.learning.gaussian_mixture._kernel_density import MAX_KERNEL_ROWS
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_more
-from skcircuits.learning.gaussian_mixture._point_masses import GroupedColumn
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
 
 # Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn

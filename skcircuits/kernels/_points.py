@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skcircuits.circuits._policy import MAX_FRACTION, MAX_OUTPUTS, ROW_BYTES, TABLE_BYTES
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.engine._passes import LogDensities, feedforward, log_values
 from skcircuits.circuits.engine._plan import Plan, compile_plan
@@ -28,7 +29,6 @@ from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.queries._marginals import require_possible
 from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
-from skcircuits.kernels._policy import MAX_FRACTION, MAX_OUTPUTS, ROW_BYTES, TABLE_BYTES
 from skcircuits.kernels.families._structure import Combination, KernelStructure, Part, value_of
 from skcircuits.kernels.integrals.registry import (
     LogBlocks,

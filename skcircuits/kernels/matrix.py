@@ -8,6 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skcircuits.circuits import Circuit
+from skcircuits.circuits._policy import (
+    COMPLETE_ROWS,
+    JOINT_COLUMNS,
+    PAIR_ROWS,
+    POINT_BYTES,
+    POINT_ROWS,
+)
 from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.exceptions import IncompatibleCircuitsError, must
@@ -18,13 +25,6 @@ from skcircuits.kernels._points import (
     expected_kernels_at_points,
     multiply_by_kernel,
     posterior_weights,
-)
-from skcircuits.kernels._policy import (
-    COMPLETE_ROWS,
-    JOINT_COLUMNS,
-    PAIR_ROWS,
-    POINT_BYTES,
-    POINT_ROWS,
 )
 from skcircuits.kernels.families._structure import KernelStructure
 from skcircuits.kernels.families.base import Kernel, require_floats, structure_of

@@ -22,8 +22,8 @@ from skcircuits.circuits import Categorical, Circuit, Indicator, Sum
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.learning.latent_tree.learner import LatentSchedule, learn_latent_tree
 from skcircuits.learning.latent_tree.rows import LatentRows
-from skcircuits.numerics._adam import Adam
 from skcircuits.numerics._arrays import logsumexp
+from skcircuits.numerics._optimization import Adam
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import (

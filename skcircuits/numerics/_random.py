@@ -55,8 +55,7 @@ def draw_states(weights: FloatArray, uniforms: FloatArray) -> IntArray:
     cumulative = np.cumsum(weights, axis=-1)
     # Scaling the uniform numbers saves normalising the weights
     thresholds = uniforms * cumulative[..., -1]
-    states: IntArray = (cumulative[..., :-1] <= thresholds[..., None]).sum(axis=-1)
-    return states
+    return (cumulative[..., :-1] <= thresholds[..., None]).sum(axis=-1)
 
 
 class InverseCdf:

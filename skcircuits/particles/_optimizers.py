@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.numerics._adam import Adam
+from skcircuits.numerics._optimization import Adam
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray
 

@@ -68,8 +68,7 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> SiteTa
     def constrain(X: FloatArray) -> dict[str, Any]:
         with jax.enable_x64(True):
             rows = jax.numpy.asarray(X)
-            sites: dict[str, Any] = jax.vmap(lambda x: information.postprocess_fn(unravel(x)))(rows)
-            return sites
+            return jax.vmap(lambda x: information.postprocess_fn(unravel(x)))(rows)
 
     def unconstrain(values: Mapping[str, FloatArray]) -> FloatArray:
         with jax.enable_x64(True):

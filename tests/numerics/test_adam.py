@@ -1,6 +1,6 @@
 import numpy as np
 
-from skcircuits.numerics._adam import Adam
+from skcircuits.numerics._optimization import Adam
 
 
 def test_steps_follow_the_published_recursion():

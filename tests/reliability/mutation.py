@@ -48,8 +48,8 @@ RULES = {
     "margins": "limits and tolerances that have a name, moved by a tenth at most",
     "steps": "one step more of a search (for _ in range(n)), one node more of leggauss",
 }
-# Constants that trade time or memory for time stand in files of their own.
-POLICIES = ("skcircuits/circuits/_policy.py", "skcircuits/kernels/_policy.py")
+# Constants that trade time or memory for time stand in a file of their own.
+POLICIES = ("skcircuits/circuits/_policy.py",)
 LOWER_POLICY = {"BLOCK_BYTES"}  # of numerics
 BLOCK_SIZES = ("max", "min", "row_slices", "memory_bound_chunks")
 SECONDS = 90  # of the processor

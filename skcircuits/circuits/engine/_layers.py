@@ -347,8 +347,7 @@ class SumLayer:
             # Rows are summed by the product itself: no array has an axis for edges and rows
             return (ratios @ children.transpose(0, 2, 1) * matrices).ravel()
         posteriors = self.posteriors(log_values, weights)
-        counts: FloatArray = np.einsum("en,en->e", posteriors, flows[self.sum_of_edge])
-        return counts
+        return np.einsum("en,en->e", posteriors, flows[self.sum_of_edge])
 
     def _scaled_blocks(
         self, flows: FloatArray, log_values: FloatArray, weights: SumWeights

@@ -60,8 +60,7 @@ class Plan:
         # Two threads may both build it; the results are equal, so that either may be kept.
         if key not in self._memory:
             self._memory[key] = build()
-        item: _Item = self._memory[key]
-        return item
+        return self._memory[key]
 
     @property
     def n_units(self) -> int:

@@ -361,8 +361,7 @@ def rectangle_mass(low: FloatArray, high: FloatArray, correlation: FloatArray) -
     corners = _owens_t(x, (y - correlation * x) / scale)
     corners += _owens_t(y, (x - correlation * y) / scale)
     corners += 0.5 * ((x > 0.0) != (y > 0.0))
-    mass: FloatArray = corners[1] + corners[2] - corners[0] - corners[3]
-    return mass
+    return corners[1] + corners[2] - corners[0] - corners[3]
 
 
 def _owens_t(h: FloatArray, rest: FloatArray) -> FloatArray:

@@ -181,8 +181,7 @@ class _Posterior:
                 factors *= values
             steps += terms
             passed += steps <= drawn
-        edges: IntArray = layer.starts[own] + passed
-        return edges
+        return layer.starts[own] + passed
 
     def _draw_in_segments(
         self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray

@@ -128,15 +128,13 @@ class LinearCircuit:
     def _weights(self) -> FloatArray:
         """Weight of every row of every part."""
         # Masses below exp(-1e16) have logarithms that lose those of their sum
-        weights: FloatArray = softmax(self._all_log_masses)
-        return weights
+        return softmax(self._all_log_masses)
 
     def _average(self, values: FloatArray) -> FloatArray:
         """Average over the rows; those without weight may be infinite."""
         weights = self._weights
         counted = weights > 0.0
-        average: FloatArray = np.tensordot(weights[counted], values[counted], axes=1)
-        return average
+        return np.tensordot(weights[counted], values[counted], axes=1)
 
 
 class _Exact:
@@ -551,8 +549,7 @@ class Triangles:
     def _points(self, owners: IntArray, coordinates: FloatArray) -> FloatArray:
         a, b, c = np.moveaxis(self._corners[owners], 1, 0)
         u, v = coordinates.T[..., None]
-        points: FloatArray = a + u * (b - a + v * (c - b))
-        return points
+        return a + u * (b - a + v * (c - b))
 
     def draw(self, masses: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
         """Draw a triangle, then its coordinate u, then v given u."""
@@ -665,8 +662,7 @@ def _half(cells: FloatArray, counts: IntArray, side: FloatArray) -> tuple[FloatA
 
 
 def _choose(masses: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
-    chosen: IntArray = rng.choice(len(masses), size=n, p=masses / masses.sum())
-    return chosen
+    return rng.choice(len(masses), size=n, p=masses / masses.sum())
 
 
 def _beside(nodes: FloatArray, atoms: FloatArray) -> FloatArray:

@@ -224,8 +224,7 @@ class _Random:
         drawn = self.rng.random(len(weights)) * steps[:, -1]
         # Rounding may move a draw to the total, which is beyond the last column
         drawn = np.minimum(drawn, np.nextafter(steps[:, -1], 0.0))
-        chosen: IntArray = (steps <= drawn[:, None]).sum(axis=1)
-        return chosen
+        return (steps <= drawn[:, None]).sum(axis=1)
 
     def of_runs(self, weights: FloatArray, first: IntArray, lengths: IntArray) -> IntArray:
         """An index in each run of weights."""
@@ -501,8 +500,7 @@ class Polynomials:
         scales = self.scales[step.units][step.sum_of_edge - step.units.start]
         usable = self._has_mass(step, weights)
         exponents = np.where(usable, self.scales[step.children] - scales, -np.inf)
-        relative: FloatArray = weights * np.exp(exponents)
-        return relative
+        return weights * np.exp(exponents)
 
     def add(self, step: SumLayer, weights: FloatArray) -> None:
         """Add the weighted polynomials of the children of sums."""
@@ -520,8 +518,7 @@ class Polynomials:
         possible = self._is_possible
         if possible is None:
             possible = np.asarray(self.values.any(axis=1))
-        found: BoolArray = possible[step.children] & (weights > 0.0)
-        return found
+        return possible[step.children] & (weights > 0.0)
 
     def _write(
         self, units: slice, values: FloatArray, scales: FloatArray, degrees: IntArray

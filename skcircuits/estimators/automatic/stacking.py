@@ -12,7 +12,7 @@ from skcircuits.estimators.automatic.density import mixed
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.learning._mixture_weights import likeliest_weights
+from skcircuits.learning.parameters.expectation_maximization import likeliest_weights
 from skcircuits.parallel import Parallel, delayed
 
 # Of the prior at equal weights. On small tables few rows are held out, and a density that happened

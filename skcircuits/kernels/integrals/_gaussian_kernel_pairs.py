@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcircuits.kernels._policy import GAUSSIAN_PAIR_BYTES
+from skcircuits.circuits._policy import GAUSSIAN_PAIR_BYTES
 from skcircuits.numerics._factor_stack import FactorBlock, FactorStack, factor_blocks
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows
 from skcircuits.numerics._small_cholesky import (

@@ -14,9 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from skcircuits.circuits.inputs._gaussian_integrals import given_cells
-from skcircuits.exceptions import must
-from skcircuits.kernels._policy import (
+from skcircuits.circuits._policy import (
     BAND_ROWS,
     COLUMNS_PER_FORM,
     FORM_BYTES,
@@ -27,6 +25,8 @@ from skcircuits.kernels._policy import (
     PRODUCT_ROWS,
     PRODUCTS_PER_COLUMN,
 )
+from skcircuits.circuits.inputs._gaussian_integrals import given_cells
+from skcircuits.exceptions import must
 from skcircuits.kernels.integrals._gaussian_kernel_pairs import (
     factor_rbf_blocks,
     log_expected_rbf_pairs,

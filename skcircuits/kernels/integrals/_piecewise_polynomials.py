@@ -14,9 +14,9 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy.special import erfc, erfcx
 
+from skcircuits.circuits._policy import PIECE_VALUES
 from skcircuits.circuits.inputs import PiecewisePolynomial, PiecewisePolynomialLayer
 from skcircuits.circuits.inputs.polynomial._pieces import PieceLocator, PolynomialPieces
-from skcircuits.kernels._policy import PIECE_VALUES
 from skcircuits.kernels.families._structure import Monomial
 from skcircuits.kernels.families.product import RBF, Laplacian
 from skcircuits.kernels.integrals.registry import register_expectation

@@ -16,9 +16,9 @@ from itertools import product
 
 import numpy as np
 
+from skcircuits.circuits._policy import CACHE_NUMBERS, JOINT_NUMBERS, SHARED_NUMBERS, SMALLEST_GAIN
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.structure.units import Scope
-from skcircuits.kernels._policy import CACHE_NUMBERS, JOINT_NUMBERS, SHARED_NUMBERS, SMALLEST_GAIN
 from skcircuits.kernels.families._structure import Combination, value_of
 from skcircuits.kernels.integrals.registry import (
     expected_at_points,

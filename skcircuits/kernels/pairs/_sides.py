@@ -14,11 +14,11 @@ from typing import Literal
 
 import numpy as np
 
+from skcircuits.circuits._policy import TABLE_STATES
 from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import DiscreteLayer
 from skcircuits.circuits.structure.units import Scope
-from skcircuits.kernels._policy import TABLE_STATES
 from skcircuits.kernels.pairs._plan import BasePairing, KernelPlan, Level, Mixing, PairPlan, Region
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import FloatArray, IntArray

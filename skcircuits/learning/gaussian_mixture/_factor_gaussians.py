@@ -191,8 +191,7 @@ class FactorGaussians:
         precisions = stack.loadings.transpose(0, 2, 1) @ stack.scaled_loadings + np.eye(q)
         away = self.mean_centre - stack.means
         pulled = np.einsum("kcq,kc->kq", stack.scaled_loadings[stack.shape], away)
-        found: FloatArray = np.linalg.solve(precisions[stack.shape], pulled[:, :, None])[:, :, 0]
-        return found
+        return np.linalg.solve(precisions[stack.shape], pulled[:, :, None])[:, :, 0]
 
     def adapt(self, sums: Sums, completeness: float) -> FactorGaussians:
         """Keep the prior, whose strength is fixed."""

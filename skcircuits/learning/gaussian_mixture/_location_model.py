@@ -309,8 +309,7 @@ def dependence_gains(counts: FloatArray) -> FloatArray:
     prior = PRIOR_ROWS[:, None, None] * independent
     evidence = (gammaln(counts + prior) - gammaln(prior)).sum(axis=(1, 2))
     evidence += gammaln(PRIOR_ROWS) - gammaln(PRIOR_ROWS + total)
-    gains: FloatArray = evidence - (counts * np.log(independent)).sum()
-    return gains
+    return evidence - (counts * np.log(independent)).sum()
 
 
 def fit_marginals(

@@ -150,8 +150,7 @@ class MixtureTable:
     def rows_together(self) -> FloatArray:
         """Weight of the rows in which two numeric cells are observed, shape (c, c)."""
         observed = (~np.isnan(self.numbers)).astype(np.float64)
-        result: FloatArray = (observed.T * self.weights) @ observed
-        return result
+        return (observed.T * self.weights) @ observed
 
     def covariance(self) -> FloatArray:
         """First guess of the covariance from pairs of observed cells, shape (c, c)."""

@@ -278,8 +278,7 @@ class StrudelLearner:
             Positive fractions that sum to one, including `pseudo_count`.
         """
         smoothed = counts + self.pseudo_count / len(counts)
-        weights: FloatArray = smoothed / smoothed.sum()
-        return weights
+        return smoothed / smoothed.sum()
 
 
 def _information_sums(

@@ -1,4 +1,5 @@
-"""Models that combine the answers of others linearly: votes, bags, stacks, models per target.
+"""Models that combine the answers of others linearly: votes, bags, stacks, models per target,
+calibrated copies.
 
 Their expectations combine those of their members, each in its own closed form.
 """
@@ -12,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from scipy.special import expit
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import (
     BaggingClassifier,
@@ -38,8 +41,11 @@ from skcircuits.predictions._closed_forms import (
     last_step,
     transformed,
 )
+from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import Response, as_matrix
+from skcircuits.predictions.models._additive import probe
 from skcircuits.predictions.models._linear import LinearForm, build_log_linear, linear_form
+from skcircuits.predictions.models._logistic import LogisticForm
 from skcircuits.predictions.models._trees import build_trees, is_sum_of_trees
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -255,3 +261,40 @@ def _of_selected_columns(model: Any, method: str) -> Combination:
 @combination_of.register
 def _of_target(model: TransformedTargetRegressor, method: str) -> Combination:
     return Combination([Member(model.regressor_, method)], model.transformer_.inverse_transform)
+
+
+@closed_form.register
+def _of_calibrated(model: CalibratedClassifierCV, problem: Problem) -> ClosedForm:
+    if len(model.classes_) != 2:
+        raise NoClosedFormError("calibrated probabilities of several classes are not a softmax")
+    return WeightedSum.average(problem, _of_copies)
+
+
+def _of_copies(single: Problem) -> ClosedForm:
+    """Average the copies of a classifier that folds of the training rows have calibrated."""
+    (whole,) = single.response.models
+    copies = last_step(whole).calibrated_classifiers_
+    response = Response(copies, "predict_proba", partial(transformed, single))
+    return WeightedSum.average(replace(single, response=response), _of_copy)
+
+
+def _of_copy(single: Problem) -> ClosedForm:
+    """Build the form of one copy, whose probability is a sigmoid of its decision function."""
+    (copy,) = single.response.models
+    (calibrator,) = copy.calibrators
+    if not hasattr(calibrator, "a_") or not hasattr(copy.estimator, "decision_function"):
+        raise NoClosedFormError("the calibration is not a sigmoid of a decision function")
+    decide = replace(single.response, models=[copy.estimator], method="decision_function")
+    # By its family, not by its values: narrow kernels are constant at nearly all rows
+    form = closed_form(last_step(copy.estimator), replace(single, response=decide))
+    if not isinstance(form, LinearForm):
+        raise NoClosedFormError("the model is not a sum of functions of single columns")
+
+    def score(X: FloatArray) -> FloatArray:
+        # Platt's parametrisation, 1 / (1 + exp(a f + b))
+        return -(calibrator.a_ * decide(X) + calibrator.b_)
+
+    trials = single.trial_rows()
+    expected = single.response(trials)[:, 1:]
+    single.check(expit(score(trials)), expected, "a sigmoid of its decision function")
+    return LogisticForm(probe(score, single), GaussianComponents.of(single.circuit))

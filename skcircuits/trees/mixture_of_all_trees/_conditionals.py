@@ -137,8 +137,7 @@ def _completions(mixture: AllTreesMixture, evidence: FloatArray) -> Iterator[_Bl
 
 def _log_sums(block: _Block) -> FloatArray:
     """Log of the sum over the completions of each row."""
-    log_sums: FloatArray = np.logaddexp.reduceat(block.log_joint, block.starts)
-    return log_sums
+    return np.logaddexp.reduceat(block.log_joint, block.starts)
 
 
 def most_probable_completions(

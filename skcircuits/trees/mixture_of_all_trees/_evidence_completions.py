@@ -329,8 +329,7 @@ def _draw(
     is_last = possible == np.maximum.reduceat(possible, layout.offsets, axis=2)[..., layout.owner]
     np.copyto(cumulative, 2.0, where=is_last)
     passed = uniforms[:, layout.owner] >= cumulative[components, every]
-    codes: IntArray = np.add.reduceat(passed.astype(np.int64), layout.offsets, axis=2)
-    return codes
+    return np.add.reduceat(passed.astype(np.int64), layout.offsets, axis=2)
 
 
 def _gather(values: FloatArray, flat: IntArray) -> FloatArray:

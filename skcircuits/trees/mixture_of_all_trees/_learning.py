@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcircuits.numerics._adam import Adam
 from skcircuits.numerics._arrays import logsumexp
+from skcircuits.numerics._optimization import Adam
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray

@@ -79,8 +79,7 @@ class LaplacianUpdates:
         unusual = codes != self.usual
         indicators = self.layout.one_hot(np.where(unusual, codes, -1))[:, self._unusual]
         sums = indicators.astype(np.float32) @ self._fractions
-        changed: BoolArray = unusual | (sums > self.tolerance)
-        return changed
+        return unusual | (sums > self.tolerance)
 
     def edge_counts(
         self, codes: IntArray, sample_weight: FloatArray, *, n_jobs: int | None = None

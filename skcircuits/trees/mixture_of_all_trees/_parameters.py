@@ -350,8 +350,7 @@ def from_contrasts(contrasts: FloatArray, shape: tuple[int, int]) -> FloatArray:
     `contrasts` (n_tables, n_rows - 1, n_columns - 1) -> (n_tables, n_rows, n_columns).
     """
     corners = [_corners(size) for size in shape]
-    tables: FloatArray = corners[0] @ contrasts @ corners[1].T
-    return tables
+    return corners[0] @ contrasts @ corners[1].T
 
 
 def sum_contrasts(tables: FloatArray) -> FloatArray:
@@ -360,8 +359,7 @@ def sum_contrasts(tables: FloatArray) -> FloatArray:
     `tables` (n_tables, n_rows, n_columns) -> (n_tables, n_rows - 1, n_columns - 1).
     """
     n_rows, n_columns = tables.shape[1:]
-    sums: FloatArray = _corners(n_rows).T @ tables @ _corners(n_columns)
-    return sums
+    return _corners(n_rows).T @ tables @ _corners(n_columns)
 
 
 def to_contrasts(tables: FloatArray) -> FloatArray:
@@ -381,5 +379,4 @@ def _corners(n_states: int) -> FloatArray:
     """
     if n_states == 1:
         return np.zeros((1, 0))
-    corners: FloatArray = helmert(n_states).T * np.sqrt(n_states / (n_states - 1))
-    return corners
+    return helmert(n_states).T * np.sqrt(n_states / (n_states - 1))

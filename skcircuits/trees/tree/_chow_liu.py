@@ -138,8 +138,7 @@ class TreeMixture(NamedTuple):
 
     def log_prob(self, codes: IntArray) -> FloatArray:
         """Log probability of complete rows, shape (n_rows,)."""
-        log_prob: FloatArray = logsumexp(self.log_joint(codes), axis=1)
-        return log_prob
+        return logsumexp(self.log_joint(codes), axis=1)
 
     def responsibilities(self, codes: IntArray) -> FloatArray:
         """Posterior probability of the components, (n_rows, n_components)."""

@@ -399,8 +399,7 @@ class TreeInference:
         """Weights of the states of some variables (n_variables, n_rows, n_states)."""
         parents, ratios, below = self._edge(trees, children)
         parent_states = codes[trees, :, parents][:, :, None]
-        weights: FloatArray = below * np.take_along_axis(ratios, parent_states, axis=1)
-        return weights
+        return below * np.take_along_axis(ratios, parent_states, axis=1)
 
     def _by_flat_state(self, values: FloatArray) -> FloatArray:
         """Turn (n_trees, n_variables, n_rows, states) into (n_trees, n_rows, flat states)."""

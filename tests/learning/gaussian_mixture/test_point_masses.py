@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Circuit
-from skcircuits.learning.gaussian_mixture._point_masses import GroupedColumn
+from skcircuits.learning.gaussian_mixture._categories import GroupedColumn
 
 RNG = np.random.default_rng(0)
 

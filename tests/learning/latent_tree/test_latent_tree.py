@@ -10,8 +10,7 @@ from skcircuits.learning.latent_tree._belief_propagation import (
     LatentTotals,
     LatentTree,
 )
-from skcircuits.learning.latent_tree._emissions import Emissions, EmissionTotals
-from skcircuits.learning.latent_tree._joint_normals import collinear_columns
+from skcircuits.learning.latent_tree._emissions import Emissions, EmissionTotals, collinear_columns
 from skcircuits.learning.latent_tree.learner import _emissions as first_emissions
 from skcircuits.learning.latent_tree.learner import _maximize as maximize
 from skcircuits.learning.latent_tree.learner import cluster_latent_states

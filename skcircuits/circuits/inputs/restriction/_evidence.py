@@ -49,8 +49,7 @@ class Evidence:
         cells = self.X.T[variables]
         # Comparisons with NaN are false: free cells and open sides exclude nothing
         below, above = self.box.lower.T[variables], self.box.upper.T[variables]
-        found: BoolArray = (cells < below) | (cells > above)
-        return found
+        return (cells < below) | (cells > above)
 
     def bounds(self, variable: int) -> tuple[FloatArray, FloatArray]:
         """Bounds of a variable where it is free, infinite where open, both of shape (n,)."""
@@ -184,5 +183,4 @@ def _with_tails(knots: FloatArray, tails: list[tuple[float, float, float]]) -> F
 
 def _panels(means: FloatArray, stds: FloatArray) -> FloatArray:
     """Ends of the panels of some Gaussians."""
-    ends: FloatArray = (means[:, None] + stds[:, None] * PANELS).ravel()
-    return ends
+    return (means[:, None] + stds[:, None] * PANELS).ravel()

@@ -211,8 +211,7 @@ class RestrictedGaussians(RestrictedLayer):
         return values
 
     def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
-        modes: FloatArray = self._modes()[units, rows]
-        return modes
+        return self._modes()[units, rows]
 
     def _modes(self) -> FloatArray:
         """Best points, (K, n, scope_size): a quadratic program in the forms."""
@@ -237,8 +236,7 @@ class RestrictedGaussians(RestrictedLayer):
         for group in self.groups:
             own = np.ix_(np.arange(len(self.layer)), group.rows, group.free)
             modes[own] = _marginal_modes(group, is_out[group.free], modes[own])
-        found: FloatArray = np.clip(modes, *self._ends())[units, rows]
-        return found
+        return np.clip(modes, *self._ends())[units, rows]
 
 
 def _marginal_modes(group: _Group, is_out: BoolArray, start: FloatArray) -> FloatArray:
@@ -436,8 +434,7 @@ class RestrictedJohnson(RestrictedLayer):
         self._inner = inner
 
     def log_mass(self) -> FloatArray:
-        values: FloatArray = self._inner.log_mass() + self._map.log_slopes(self._cells)
-        return values
+        return self._inner.log_mass() + self._map.log_slopes(self._cells)
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         mean, variance = self._inner.moments()

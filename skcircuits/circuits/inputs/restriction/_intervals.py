@@ -396,8 +396,7 @@ class _PolynomialIntervals(RestrictedIntervals):
     ) -> FloatArray:
         """Masses of the atoms inside intervals, (m, a)."""
         inside = (group.atoms >= low[:, None]) & (group.atoms <= high[:, None])
-        masses: FloatArray = group.atom_masses[np.searchsorted(group.units, units)] * inside
-        return masses
+        return group.atom_masses[np.searchsorted(group.units, units)] * inside
 
     def _interval_draws(
         self, variable: int, units: IntArray, low: FloatArray, high: FloatArray, uniform: FloatArray
