@@ -13,7 +13,7 @@ from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning.latent_tree._emissions import collinear_columns
-from skcircuits.learning.univariate._columns import FEW_VALUES
+from skcircuits.learning.univariate._columns import FEW_VALUES, describe_column
 from skcircuits.trees import complete_rows
 
 _N_STATES = (16, 32, 64, 128, 256)
@@ -65,7 +65,8 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         which a column was recorded (integers, multiples of .005) if there are at most 256 points
         with at least ten rows each on average, and values of other columns that are repeated very
         often. With ``"frequent"``, points of grids have densities, and if False, every number has.
-        Only densities with equal `point_masses` can be compared and mixed.
+        All rows decide, also those that are held out. Only densities with equal `point_masses` can
+        be compared and mixed.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
@@ -180,6 +181,14 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
 
     _max_categories = FEW_VALUES
 
+    def _prepare_rows(self, rows):
+        super()._prepare_rows(rows)
+        # Of all rows: those that are held out may not decide which values have point masses
+        self._facts = {
+            j: describe_column(j, rows.X[:, j], rows.weight, 0, self.point_masses)
+            for j in np.flatnonzero(~self._has_categories).tolist()
+        }
+
     def _fit_rows(self, rows, generator):
         layout = self._states.layout
         # The Chow-Liu tree between the latent variables needs complete rows; emissions do not
@@ -190,7 +199,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
             complete,
             layout,
             self._has_categories,
-            self.point_masses,
+            self._facts,
         )
         # Training rows are the more likely the more parameters there are
         can_choose = rows.validation.X is not rows.X

@@ -206,3 +206,16 @@ def test_weights_are_those_of_densities_beside_point_masses():
     assert density.estimators_[1].circuit_.log_prob([[0.0]]) > 0.0
     assert density.weights_[0] > 0.95
     assert density.probability({0: 0.0}) == pytest.approx((X == 0.0).mean(), abs=0.05)
+
+
+@pytest.mark.parametrize("seed", [11, 13, 17])
+def test_all_training_rows_decide_which_values_are_point_masses(seed):
+    """Five per cent of all rows share one value, and of those that a tree keeps another one."""
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    X[:9, 0] = X[8:18, 1] = 0.5
+    tree = HiddenChowLiuDensity(n_latent_states=2, max_iter=2, point_masses="frequent")
+    members = [("tree", tree), ("network", WMISPNDensity(point_masses="frequent"))]
+    density = StackingDensity(members, random_state=seed).fit(X)
+    assert np.isfinite(density.score_samples(X)).all()
+    for member in density.estimators_:
+        assert member.circuit_.plan.massive_variables == {1}

@@ -25,7 +25,7 @@ from skcircuits.learning.gaussian_mixture._categories import Sums
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation, FullGaussians
 from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.univariate._cells import ColumnCells
-from skcircuits.learning.univariate._columns import MixedColumn, describe_column
+from skcircuits.learning.univariate._columns import MixedColumn
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -363,7 +363,7 @@ def collinear_columns(rows: LatentRows, max_columns: int) -> tuple[tuple[int, ..
 
 def _is_dense(rows: LatentRows, column: int) -> bool:
     """Whether a numerical column has a density, or a fine grid in place of one."""
-    facts = describe_column(column, rows.X[:, column], rows.weight, 0, rows.point_masses)
+    facts = rows.fact(column)
     return facts.is_smooth or facts.is_grid
 
 

@@ -23,7 +23,7 @@ from skcircuits.learning.latent_tree._belief_propagation import (
 from skcircuits.learning.latent_tree._emissions import Emissions, JointNormals
 from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.univariate._cells import ColumnCells, sharp_breaks
-from skcircuits.learning.univariate._columns import describe_column, rank_fractions
+from skcircuits.learning.univariate._columns import rank_fractions
 from skcircuits.numerics._optimization import k_means, nearest_centres
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import maximum_spanning_tree, mutual_information, pair_statistics
@@ -188,10 +188,7 @@ def _emissions(rows: LatentRows, n_states: int) -> tuple[Emissions, FloatArray]:
     seen = [~np.isnan(rows.X[:, v]) & (rows.weight > 0) for v in columns]
     values = [rows.X[own, v] for v, own in zip(columns, seen, strict=True)]
     weights = [rows.weight[own] for own in seen]
-    described = [
-        describe_column(*column, 0, rows.point_masses)
-        for column in zip(columns, values, weights, strict=True)
-    ]
+    described = [rows.fact(v) for v in columns]
     facts = dict(zip(columns, described, strict=True))
     joint = {
         group[0]: JointNormals.start(group, [facts[v] for v in group], rows.X, n_states)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from skcircuits.learning.univariate._columns import PointMasses
+from skcircuits.learning.univariate._columns import MixedColumn, describe_column
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import StateLayout
 
@@ -26,9 +27,9 @@ class LatentRows:
         Layout of these states.
     is_categorical : ndarray of bool of shape (n_variables,)
         Columns with categorical emissions; the other columns have piecewise polynomial emissions.
-    point_masses : bool or "frequent", default=True
-        Whether values that are repeated very often have point masses; True: all points of grids,
-        too.
+    facts : mapping of int to MixedColumn, default=None
+        How numerical columns were recorded, in particular their point masses, if that was learned
+        from more rows than these. None: from these rows, with point masses also at points of grids.
     joint_columns : tuple of tuple of int, default=()
         Groups of numerical columns that share a latent variable and have a joint normal
         distribution in each of its states.
@@ -54,8 +55,25 @@ class LatentRows:
     states: IntArray
     layout: StateLayout
     is_categorical: BoolArray
-    point_masses: PointMasses = True
+    facts: Mapping[int, MixedColumn] | None = None
     joint_columns: tuple[tuple[int, ...], ...] = ()
+
+    def fact(self, column: int) -> MixedColumn:
+        """Describe a numerical column.
+
+        Parameters
+        ----------
+        column : int
+            Index of the column.
+
+        Returns
+        -------
+        MixedColumn
+            How the column was recorded.
+        """
+        if self.facts is None:
+            return describe_column(column, self.X[:, column], self.weight, 0)
+        return self.facts[column]
 
     def take(self, indices: IntArray) -> LatentRows:
         """Select rows.
