@@ -6,26 +6,7 @@ from typing import TYPE_CHECKING, Any
 from skcircuits.versions import show_versions
 
 if TYPE_CHECKING:
-    from skcircuits.estimators import (
-        AutomaticDensity,
-        BBISWeighter,
-        ChowLiuDensity,
-        CircuitImputer,
-        ContinuousMixtureDensity,
-        ExpectedPredictionClassifier,
-        ExpectedPredictionRegressor,
-        ExpectedPredictionSVR,
-        GaussianMixtureDensity,
-        GraphicalSVGDSampler,
-        HiddenChowLiuDensity,
-        MoATDensity,
-        PooledEstimate,
-        StackingDensity,
-        StrudelDensity,
-        WMISPNDensity,
-        pool,
-        pool_models,
-    )
+    from skcircuits.estimators import *
     from skcircuits.tabular.queries import col, count
 
 __version__ = "0.1.0"

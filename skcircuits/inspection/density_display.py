@@ -148,14 +148,7 @@ class DensityDisplay(Display):
         return np.where(np.isin(grid, self._atoms(which)), np.nextafter(grid, np.inf), grid)
 
     def _atoms(self, which: int) -> Any:
-        """Point masses of a column."""
-        # Units of one column may have different point masses: a grid keeps off all of them
-        own = [
-            u.atoms
-            for u in self._circuit.plan.units
-            if isinstance(u, PiecewisePolynomial) and u.variable == self._positions[which]
-        ]
-        return np.unique(np.concatenate(own)) if own else np.empty(0)
+        return self.density._point_masses(self._positions[which])
 
     def _name(self, which: int) -> str:
         return self._schema.columns[which].text_name

@@ -443,7 +443,9 @@ class NumericalLayer(InputLayer):
         X : ndarray of shape (n, n_columns)
             Rows with NaN for missing values.
         """
-        total += per_column(self, flows[..., None] * self.conditional_moments(X)[0], len(total))
+        total += per_column(
+            self.scopes, flows[..., None] * self.conditional_moments(X)[0], len(total)
+        )
 
     def given(self, X: FloatArray) -> Conditionals:
         """Compute the log densities of rows and prepare their conditional means.
@@ -481,9 +483,9 @@ class Conditionals:
         self._layer.add_means(total, flows, self._X)
 
 
-def per_column(layer: InputLayer, values: FloatArray, n_columns: int) -> FloatArray:
-    """Add up the values (n_units, n, scope_size) of each column, shape (n_columns, n)."""
-    columns = layer.scopes.ravel()
+def per_column(scopes: IntArray, values: FloatArray, n_columns: int) -> FloatArray:
+    """Add up values (n_units, n, scope_size) of the columns in scopes, shape (n_columns, n)."""
+    columns = scopes.ravel()
     # A sparse matrix adds up the units of each column at once.
     terms = values.transpose(0, 2, 1).reshape(len(columns), -1)
     ones = np.ones(len(columns))

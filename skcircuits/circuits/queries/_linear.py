@@ -26,7 +26,7 @@ from skcircuits.circuits.inputs.base import InputLayer
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
 from skcircuits.circuits.inputs.restriction._evidence import Feature, breakpoints
 from skcircuits.circuits.inputs.restriction._gaussians import can_bound_forms, restrict_forms
-from skcircuits.circuits.queries._restricted import RestrictedCircuit
+from skcircuits.circuits.queries._restricted import RestrictedCircuit, feature_means
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -97,7 +97,7 @@ class LinearCircuit:
         """Covariances (1, F, F) of functions of single variables."""
         circuits = [part.circuit for part in self._parts]
         inner = np.concatenate([circuit.covariance(features) for circuit in circuits])
-        means = np.concatenate([circuit.feature_means(features) for circuit in circuits])
+        means = np.concatenate([feature_means(circuit, features) for circuit in circuits])
         centred = means - self._average(means)
         with np.errstate(over="ignore"):
             spread = inner + centred[:, :, None] * centred[:, None]

@@ -159,7 +159,7 @@ def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
         for units, layer in batch.numerical():
             own_mean, own_variance = layer.conditional_moments(batch.X)
             spread = own_variance + (own_mean - mean[layer.scopes].transpose(0, 2, 1)) ** 2
-            total += per_column(layer, batch.flows[units][..., None] * spread, len(total))
+            total += per_column(layer.scopes, batch.flows[units][..., None] * spread, len(total))
         unknown = np.isnan(batch.X)
         unknown[:, batch.outside()] = False
         result[batch.rows] = np.where(unknown, total.T, result[batch.rows])

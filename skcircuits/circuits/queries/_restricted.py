@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from skcircuits.protocols import FloatArray, IntArray
 
 NO_COLUMNS: IntArray = np.empty(0, dtype=np.intp)
 Restriction = Callable[[InputLayer, Evidence], RestrictedLayer]
+_Part = tuple[IntArray, FloatArray, FloatArray, FloatArray]
 
 
 class RestrictedCircuit:
@@ -58,19 +60,6 @@ class RestrictedCircuit:
         for rows, batch in self._batches():
             means[rows], variances[rows] = batch.moments()
         return means, variances
-
-    def feature_means(self, features: list[Feature]) -> FloatArray:
-        """Means (n, F) of functions of single variables."""
-        means, states = self.moments()[0], self.state_probabilities()
-        columns = []
-        for variable, values in features:
-            if values is None or variable not in states:
-                columns.append(means[:, variable])
-                continue
-            # The feature may have values for fewer or more states than the circuit has
-            n_states = min(states[variable].shape[1], len(values))
-            columns.append(states[variable][:, :n_states] @ values[:n_states])
-        return np.stack(columns, axis=1)
 
     def state_probabilities(self) -> dict[int, FloatArray]:
         """Distribution of every discrete variable, (n, n_states) each."""
@@ -120,6 +109,42 @@ class RestrictedCircuit:
             yield rows, _Batch(self._plan, self.evidence.rows(rows), rows.start, self._restrict)
 
 
+def feature_means(model: Any, features: list[Feature]) -> FloatArray:
+    """Means (n, F) of functions of single variables, given what restricts a model in n cases."""
+    is_discrete = any(values is not None for _, values in features)
+    means, states = model.moments()[0], model.state_probabilities() if is_discrete else {}
+    result = np.empty((len(means), len(features)))
+    for column, (variable, values) in zip(result.T, features):
+        if values is None or variable not in states:
+            column[:] = means[:, variable]
+            continue
+        # The feature may have values for fewer or more states than the circuit has
+        n_states = min(states[variable].shape[1], len(values))
+        column[:] = states[variable][:, :n_states] @ values[:n_states]
+    return result
+
+
+def mixed_moments(plan: Plan, parts: list[_Part], n_columns: int) -> tuple[FloatArray, FloatArray]:
+    """Means and variances of all columns, both (n, n_columns), NaN of those that are no variables.
+
+    `parts`: scopes of units, their flows (n_units, n), and means and variances given each unit,
+    (n_units, n, scope_size), which may be undefined where there is no flow.
+    """
+    mean, total = np.zeros((2, n_columns, parts[0][1].shape[1]))
+    for scopes, flows, own, _ in parts:
+        used = np.where(flows[..., None] > 0.0, own, 0.0)
+        mean += per_column(scopes, flows[..., None] * used, n_columns)
+    # Law of total variance around the known mean: differences of squares would cancel
+    for scopes, flows, own, variance in parts:
+        distance = own - mean[scopes].transpose(0, 2, 1)
+        is_used = (flows[..., None] > 0.0) & np.isfinite(distance)
+        spread = np.where(is_used, variance, 0.0) + np.where(is_used, distance, 0.0) ** 2
+        total += per_column(scopes, flows[..., None] * spread, n_columns)
+    outside = np.setdiff1d(np.arange(n_columns), plan.units[-1].scope)
+    mean[outside] = total[outside] = np.nan
+    return mean.T, total.T
+
+
 class _Batch:
     """Rows whose values are in memory at the same time."""
 
@@ -153,19 +178,10 @@ class _Batch:
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Means and variances of all columns, NaN of those that are no variables."""
-        n_columns = self._evidence.X.shape[1]
-        mean, total = np.zeros((2, n_columns, len(self._evidence)))
-        parts = [(units, layer.layer, *layer.moments()) for units, layer in self._layers]
-        for units, layer, own_mean, _ in parts:
-            mean += per_column(layer, self.flows[units][..., None] * own_mean, n_columns)
-        # Law of total variance around the known mean, without cancellation
-        for units, layer, own_mean, own_variance in parts:
-            distance = own_mean - mean[layer.scopes].transpose(0, 2, 1)
-            spread = np.where(np.isfinite(distance), own_variance + distance**2, 0.0)
-            total += per_column(layer, self.flows[units][..., None] * spread, n_columns)
-        outside = np.setdiff1d(np.arange(n_columns), self._plan.units[-1].scope)
-        mean[outside] = total[outside] = np.nan
-        return mean.T, total.T
+        parts = [
+            (own.layer.scopes, self.flows[units], *own.moments()) for units, own in self._layers
+        ]
+        return mixed_moments(self._plan, parts, self._evidence.X.shape[1])
 
     def covariance(self, row: int, features: list[Feature]) -> FloatArray:
         """Covariances (F, F) in one row, by the law of total covariance at every sum."""

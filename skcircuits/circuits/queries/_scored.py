@@ -21,7 +21,6 @@ from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
 from skcircuits.circuits.engine._passes import PendingPairs, draw_in_runs, largest_in_runs
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.inputs.base import per_column
 from skcircuits.circuits.inputs.restriction import (
     Evidence,
     RestrictedDiscrete,
@@ -29,6 +28,7 @@ from skcircuits.circuits.inputs.restriction import (
     restrict,
 )
 from skcircuits.circuits.inputs.restriction._evidence import Feature
+from skcircuits.circuits.queries._restricted import mixed_moments
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import divisors, finite_peaks
 from skcircuits.parallel import row_slices
@@ -61,35 +61,18 @@ class ScoredCircuit:
     def log_mass(self) -> FloatArray:
         """Log probability of the evidence with an accepted total, shape (1,)."""
         with np.errstate(divide="ignore"):
-            mass: FloatArray = (
-                np.log(self._reached.sum()) + self._polynomials.scales[self._plan.root]
-            )
-        return np.atleast_1d(mass)
+            mass = np.log(self._reached.sum())
+        return np.atleast_1d(mass + self._polynomials.scales[self._plan.root])
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Means and variances of all columns, both (1, n_columns); of codes where discrete."""
-        n_columns = self._known.X.shape[1]
-        mean, total = np.zeros((2, n_columns, 1))
         parts = []
         for restricted, flows in self._flows:
-            own_mean, own_variance = restricted.moments()
-            # Parts that no unit reaches may have no moments
-            own_mean = np.where(flows[..., None] > 0.0, own_mean, 0.0)
-            parts.append((restricted.layer, flows[..., None], own_mean, own_variance))
-        # Variances about the common mean, which must be known first: differences of squares would
-        # cancel
-        for layer, flows, own_mean, _ in parts:
-            terms = (flows * own_mean).sum(axis=1, keepdims=True)
-            mean += per_column(layer, terms, n_columns)
-        for layer, flows, own_mean, own_variance in parts:
-            distance = own_mean - mean[layer.scopes].transpose(0, 2, 1)
-            is_used = (flows > 0.0) & np.isfinite(distance)
-            spread = np.where(is_used, own_variance + distance**2, 0.0)
-            terms = (flows * spread).sum(axis=1, keepdims=True)
-            total += per_column(layer, terms, n_columns)
-        outside = np.setdiff1d(np.arange(n_columns), self._plan.units[-1].scope)
-        mean[outside] = total[outside] = np.nan
-        return mean.T, total.T
+            # A unit in each part of its variables counts as a unit of its own
+            scopes = np.repeat(restricted.layer.scopes, self._n_parts, axis=0)
+            mean, variance = (v.reshape(len(scopes), 1, -1) for v in restricted.moments())
+            parts.append((scopes, flows.reshape(-1, 1), mean, variance))
+        return mixed_moments(self._plan, parts, self._known.X.shape[1])
 
     def state_probabilities(self) -> dict[int, FloatArray]:
         """Distribution of every discrete variable, (1, n_states) each."""

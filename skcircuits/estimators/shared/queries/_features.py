@@ -164,21 +164,6 @@ class Features:
         moved = [one._replace(variable=int(columns[one.variable])) for one in self.features]
         return Features(self.names, moved)
 
-    def means(self, column_means, probabilities):
-        """Means (n, F) from means of columns (n, d) and distributions of the discrete ones."""
-        if not self.features:
-            return np.empty((len(column_means), 0))
-        return np.stack([_mean(f, column_means, probabilities) for f in self.features], axis=1)
-
-
-def _mean(feature, column_means, probabilities):
-    if feature.variable in probabilities and feature.values is not None:
-        masses = probabilities[feature.variable]
-        # A circuit may have more or fewer states than the table has categories
-        n_states = min(masses.shape[1], len(feature.values))
-        return masses[:, :n_states] @ feature.values[:n_states]
-    return column_means[:, feature.variable]
-
 
 def column_indices(columns, schema):
     """Indices of columns given by name or index, one or several."""

@@ -6,6 +6,7 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_scalar
 
+from skcircuits.circuits.queries._restricted import feature_means
 from skcircuits.estimators._base import make_generator
 from skcircuits.estimators.shared.queries._features import (
     column_indices,
@@ -192,7 +193,8 @@ class QueriesMixin(ModelUnderConditions):
         """
         weighed = self._ask(given)
         wanted = self._features(columns)
-        values = weighed.average(self._feature_means(weighed, self._to_model(wanted)))
+        features = self._to_model(wanted).features
+        values = weighed.average(feature_means(self._model_of(weighed), features))
         return self._labelled(values, wanted.names, weighed.conditions)
 
     def covariance(self, given=None, columns=None):
@@ -218,10 +220,8 @@ class QueriesMixin(ModelUnderConditions):
         """
         weighed = self._ask(given)
         wanted = self._features(columns)
-        features = self._to_model(wanted)
-        means = self._feature_means(weighed, features)
-        # Law of total covariance over the boxes of a condition
-        inner = self._model_of(weighed).covariance(features.features)
+        features, model = self._to_model(wanted).features, self._model_of(weighed)
+        means, inner = feature_means(model, features), model.covariance(features)
         # Law of total covariance over the boxes
         centred = means - weighed.average(means)[weighed.condition_of]
         values = weighed.average(inner + centred[:, :, None] * centred[:, None])
@@ -324,10 +324,7 @@ class QueriesMixin(ModelUnderConditions):
         ZeroProbabilityError
             If the condition has probability zero.
         """
-        weighed = self._ask(given)
-        if not weighed.conditions.is_single:
-            condition = "be a single condition for a marginal density"
-            raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
+        weighed = self._ask_one(given, "a marginal density")
         chosen = np.arange(len(self._schema.columns))
         if columns is not None:
             chosen = np.array(column_indices(columns, self._schema))
@@ -355,8 +352,7 @@ class QueriesMixin(ModelUnderConditions):
         ZeroProbabilityError
             If a condition has probability zero.
         """
-        weighed = self._ask(given)
-        return self._most_probable(weighed)
+        return self._most_probable(self._ask(given))
 
     def mutual_information(
         self, columns, others, given=None, method="exact", *, n_samples=10_000, random_state=None
@@ -402,10 +398,7 @@ class QueriesMixin(ModelUnderConditions):
         0.5
         """
         _require_choice("method", method, "exact", "estimate")
-        weighed = self._ask(given)
-        if not weighed.conditions.is_single:
-            condition = "be a single condition for a mutual information"
-            raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
+        weighed = self._ask_one(given, "a mutual information")
         groups = [column_indices(group, self._schema) for group in (columns, others)]
         if set(groups[0]) & set(groups[1]):
             raise ValueError(must("columns and others", "be disjoint", columns=columns))
@@ -478,13 +471,18 @@ class QueriesMixin(ModelUnderConditions):
             return self._schema.decode(drawn[:, 0])
         return self._schema.decode_array(drawn)
 
+    def _ask_one(self, given, answer):
+        """Read and weigh a single condition, which an answer needs."""
+        weighed = self._ask(given)
+        if not weighed.conditions.is_single:
+            condition = f"be a single condition for {answer}"
+            raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
+        return weighed
+
     def _bounds(self, query, given, tol):
         """Certified bounds of the probability of a query under one condition."""
         check_scalar(tol, "tol", Real, min_val=0.0, include_boundaries="neither")
-        weighed = self._ask(given)
-        if not weighed.conditions.is_single:
-            condition = "be a single condition for bounds"
-            raise ValueError(must("The condition", condition, n_conditions=len(weighed)))
+        weighed = self._ask_one(given, "bounds")
         joint = weighed.conditions.with_queries(self._compile([query]))
         model, schema = self._model_of(weighed), self._model_schema
         return probability_bounds(joint, weighed, model, self._log_evidence, schema, tol)

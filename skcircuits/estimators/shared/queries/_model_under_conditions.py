@@ -98,13 +98,6 @@ class ModelUnderConditions:
         """Own columns of rows of the model."""
         return rows
 
-    def _feature_means(self, weighed, features):
-        """Means (n_boxes, F) of features in each box."""
-        model = self._model_of(weighed)
-        discrete = any(feature.values is not None for feature in features.features)
-        probabilities = model.state_probabilities() if discrete else {}
-        return features.means(model.moments()[0], probabilities)
-
     def _ordered_column(self, column):
         j = column_index(column, self._schema)
         known = self._schema.columns[j]
