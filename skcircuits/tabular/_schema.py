@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,6 +31,8 @@ from skcircuits.tabular._frames import (
 
 #: Per column the rows and the cells that its codes do not hold.
 UnseenCells = dict[int, tuple[IntArray, NDArray[Any]]]
+# Fewer categories are learned in no time
+_MIN_IDENTIFIERS = 50
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,11 @@ class TableSchema:
         )
         # No rows, but all dtypes of the library
         schema = cls(columns, X[:0] if is_frame(X) else None, missing_value)
-        as_is = schema._takes_as_is(X)
-        return schema, X.astype(np.float64) if as_is else schema._encode_columns(raw_columns)
+        if schema._takes_as_is(X):
+            return schema, X.astype(np.float64)
+        encoded = schema._encode_columns(raw_columns)
+        schema._warn_of_identifiers(encoded)
+        return schema, encoded
 
     def select(self, columns: IntArray) -> TableSchema:
         """Schema of some of the columns, by index."""
@@ -185,6 +191,22 @@ class TableSchema:
             # Infinite cells are refused by name, column by column
             and not np.isinf(X).any()
         )
+
+    def _warn_of_identifiers(self, encoded: FloatArray) -> None:
+        """Name categorical columns in which most rows have a category of their own."""
+        found = []
+        for j in np.flatnonzero(self.cardinalities > _MIN_IDENTIFIERS).tolist():
+            seen = encoded[~np.isnan(encoded[:, j]), j]
+            n_found = len(np.unique(seen))
+            if n_found > max(_MIN_IDENTIFIERS, len(seen) / 2):
+                found.append(f"{self.columns[j].name!r} ({n_found} in {len(seen)} cells)")
+        if found:
+            warnings.warn(
+                f"Most cells of {len(found)} column(s) have a category of their own, which takes "
+                f"long to learn and tells nothing about other rows: {', '.join(found)}. Drop "
+                "identifiers and free texts; turn dates or numbers in texts into numbers.",
+                stacklevel=3,
+            )
 
     @property
     def _has_only_numbers(self) -> bool:

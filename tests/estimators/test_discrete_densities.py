@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits import (
     ChowLiuDensity,
+    CircuitImputer,
     ContinuousMixtureDensity,
     HiddenChowLiuDensity,
     MoATDensity,
@@ -324,6 +325,18 @@ def test_completions_keep_numbers_never_seen(name, X):
 
 
 # -------------------------------------------------------------------- warm start
+
+
+def test_columns_of_very_many_categories_stay_categorical():
+    codes = np.repeat(np.arange(1100.0), 2)
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"code": codes.astype(int).astype(str), "x": rng.normal(size=2200)})
+    density = ChowLiuDensity(random_state=0).fit(X)
+    assert density.circuit_.cardinalities == {0: 1100}
+    assert density.probability("code == '7'") == pytest.approx(1 / 1100, rel=0.01)
+    imputer = CircuitImputer(density="chow_liu", random_state=0).fit(X)
+    imputed = imputer.transform(X[:2].assign(code=None))
+    assert set(imputed[:, 0]) <= set(X["code"])
 
 
 def test_warm_start_goes_on(X):

@@ -1,6 +1,7 @@
 """Tables to floats and back: kinds of columns, labels, missing cells, dtypes, errors."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -319,3 +320,21 @@ def test_schemas_survive_pickling(pandas_frame, polars_frame):
         np.testing.assert_array_equal(again.encode(frame), schema.encode(frame))
         complete = np.nan_to_num(schema.encode(frame))
         assert list(again.decode(complete).dtypes) == list(frame.dtypes)
+
+
+def test_identifiers_are_named_and_other_columns_are_not():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "id": [f"u{i}" for i in range(200)],
+            "day": [f"2020-01-{i % 101}" for i in range(200)],
+            "town": rng.choice([f"t{i}" for i in range(60)], 200),
+            "size": rng.normal(size=200),
+        }
+    )
+    with pytest.warns(UserWarning, match="2 column.*'id' .200 in 200 cells., 'day' .101 in 200"):
+        TableSchema.learn(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableSchema.learn(frame[["town", "size"]])
+        TableSchema.learn(frame[:50])

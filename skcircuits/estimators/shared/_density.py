@@ -47,7 +47,7 @@ _MAX_REFINEMENTS = 50
 _REFINEMENT_TOL = 1e-4
 # Rows that estimate the log likelihood, so that it takes little time compared with the fit
 _MAX_SCORED_ROWS = 1000
-# Integers up to this are the states of a categorical unit themselves
+# Integers up to this are the states of a categorical unit themselves, even if most do not occur
 _MAX_STATES = 1024
 
 
@@ -502,7 +502,8 @@ class ColumnStates:
             weights = np.where(is_bin, probabilities, 0.0)
             masses = probabilities[~is_bin]
             return PiecewisePolynomial(column, edges, weights, points[~is_bin], masses)
-        is_code = (values == np.floor(values)) & (values >= 0) & (values < _MAX_STATES)
+        most = max(_MAX_STATES, len(values))
+        is_code = (values == np.floor(values)) & (values >= 0) & (values < most)
         if not is_code.all():
             # Any other numbers are points with a mass of their own; no piece has any.
             ends = [values[0], values[0] + max(1.0, abs(values[0]))]
