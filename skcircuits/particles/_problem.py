@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+from skcircuits.numerics._optimization import Optimizer, make_optimizer
 from skcircuits.parallel import row_slices
 from skcircuits.particles._cloud import (
     BATCH_BYTES,
@@ -44,7 +45,6 @@ from skcircuits.particles._metric import (
     is_concave,
 )
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
-from skcircuits.particles._optimizers import Optimizer, make_optimizer
 from skcircuits.particles._steps import (
     StepSchedule,
     SVGDState,

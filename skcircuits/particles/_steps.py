@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from skcircuits.numerics._optimization import Optimizer
 from skcircuits.particles._cloud import (
     Cloud,
     LocalSnapshot,
@@ -25,7 +26,6 @@ from skcircuits.particles._cloud import (
 from skcircuits.particles._fields import Field, KernelField, LinearField, SumField
 from skcircuits.particles._metric import CoordinateMetric, HessianProbe, Metric
 from skcircuits.particles._neighborhoods import Neighborhoods
-from skcircuits.particles._optimizers import Optimizer
 from skcircuits.particles.directions import centred_rows
 from skcircuits.protocols import FloatArray
 

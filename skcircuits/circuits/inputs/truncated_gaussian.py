@@ -12,13 +12,20 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs.base import Box, DensityLayer, InputUnit
+from skcircuits.circuits.inputs.gaussian import Gaussian
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
 )
 from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
-from skcircuits.circuits.inputs.restriction._evidence import Feature, breakpoints
+from skcircuits.circuits.inputs.restriction._evidence import (
+    LEAST_MASS,
+    Feature,
+    Parts,
+    breakpoints,
+    within,
+)
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._gaussian_stack import GaussianStack
@@ -307,6 +314,35 @@ class TruncatedGaussian(InputUnit):
         row = np.array(x, dtype=np.float64)
         row[list(self.hidden)] = np.nan
         return self._of(self.normal.condition(row), frozenset(self.hidden))
+
+
+@within.register
+def _gaussian_within(unit: Gaussian, variable: int, low: float, high: float) -> Parts:
+    joint = MultivariateGaussian([variable], [unit.mean], [[unit.std**2]])
+    return _joint_within(joint, variable, low, high)
+
+
+@within.register(MultivariateGaussian)
+@within.register(TruncatedGaussian)
+def _joint_within(
+    unit: MultivariateGaussian | TruncatedGaussian, variable: int, low: float, high: float
+) -> Parts:
+    place = unit.variables.index(variable)
+    lower, upper = (
+        getattr(unit, name, np.full(len(unit.variables), end)).copy()
+        for name, end in (("lower", -np.inf), ("upper", np.inf))
+    )
+    lower[place], upper[place] = max(lower[place], low), min(upper[place], high)
+    if lower[place] >= upper[place]:
+        return []
+    ends = np.full((2, 1, max(unit.variables) + 1), np.nan)
+    ends[:, 0, variable] = low, high
+    ends[np.isinf(ends)] = np.nan
+    family: Any = unit.layer_type
+    mass = float(np.exp(family.stack([unit]).log_box(Box(*ends))[0, 0]))
+    if mass <= LEAST_MASS:
+        return []
+    return [(mass, TruncatedGaussian(unit.variables, unit.mean, unit.covariance, lower, upper))]
 
 
 def _infinite_where_largest(ends: FloatArray) -> FloatArray:

@@ -11,6 +11,7 @@ from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, StrOptions
 from skcircuits.estimators.automatic._experts import Expert, Trials, experts_for
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.exceptions import must
+from skcircuits.learning._thresholds import find_thresholds, with_decided
 from skcircuits.learning.gaussian_mixture._candidates import (
     CandidateSpace,
     Comparison,
@@ -21,8 +22,6 @@ from skcircuits.learning.gaussian_mixture._candidates import (
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.learning.thresholds._circuits import with_decided
-from skcircuits.learning.thresholds._search import find_thresholds
 from skcircuits.learning.univariate._columns import FEW_VALUES, describe_column
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")

@@ -24,7 +24,7 @@ from skcircuits.circuits.structure.units import Unit, linked_product, linked_sum
 from skcircuits.exceptions import must
 from skcircuits.graphical.inference._elimination import EliminationTree
 from skcircuits.graphical.inference._posterior import Solution
-from skcircuits.graphical.inference._tables import Number, align, spread
+from skcircuits.graphical.inference._propagation import Number, align, spread
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Up to this many keys, a dictionary is faster than a sort.

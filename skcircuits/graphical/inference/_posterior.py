@@ -19,14 +19,16 @@ from skcircuits.graphical.inference._elimination import (
 )
 from skcircuits.graphical.inference._propagation import (
     Messages,
+    Table,
+    align,
     backward_pass,
     draw_rows,
     entropy,
     forward_pass,
     joint_of_last,
     most_probable,
+    table_of_logs,
 )
-from skcircuits.graphical.inference._tables import Table, align, table_of_logs
 from skcircuits.parallel import memory_bound_chunks, working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
 

@@ -11,12 +11,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skcircuits.graphical import FactorGraph, IsingModel
 from skcircuits.graphical.inference._elimination import build_tree
 from skcircuits.graphical.inference._propagation import (
+    Table,
     backward_pass,
     draw_rows,
     forward_pass,
     joint_table,
 )
-from skcircuits.graphical.inference._tables import Table
 
 
 @st.composite

@@ -9,8 +9,12 @@ from numpy.testing import assert_allclose
 from skcircuits.graphical import BayesianNetwork, Factor, FactorGraph
 from skcircuits.graphical.inference import _exact_inference, _propagation
 from skcircuits.graphical.inference._elimination import build_tree, elimination_order
-from skcircuits.graphical.inference._propagation import backward_pass, forward_pass
-from skcircuits.graphical.inference._tables import contract, table_of_logs
+from skcircuits.graphical.inference._propagation import (
+    backward_pass,
+    contract,
+    forward_pass,
+    table_of_logs,
+)
 
 
 def random_network(seed, n_variables=9):

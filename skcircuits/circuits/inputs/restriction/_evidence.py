@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Box, InputLayer
+from skcircuits.circuits.inputs.base import Box, InputLayer, InputUnit
 from skcircuits.circuits.inputs.gaussian import GaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomialLayer
@@ -24,6 +24,9 @@ PANELS = np.arange(-9.0, 9.5, 1.2)
 # Length of a tail and of its panels, in mean excesses: twelve nodes integrate the product of
 # three exponentials to twelve digits
 TAIL_LENGTH, TAIL_STEP = 42.0, 4.0
+LEAST_MASS = 1e-15  # parts of units of less are left out
+
+Parts = list[tuple[float, InputUnit]]
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,16 @@ def restrict(layer: InputLayer, evidence: Evidence) -> RestrictedLayer:
     condition = "be of a family that can be restricted to intervals and sets"
     way_out = "Condition on observed cells, or ask for probabilities alone."
     raise CircuitPropertyError(must("input units", condition, way_out, family=type(layer).__name__))
+
+
+@singledispatch
+def within(unit: InputUnit, variable: int, low: float, high: float) -> Parts:
+    """Masses and distributions of the parts of a unit in which a variable lies in [low, high].
+
+    Each family registers a function.
+    """
+    condition = "be of a family whose parts within intervals are known"
+    raise CircuitPropertyError(must("input units", condition, family=type(unit).__name__))
 
 
 @singledispatch

@@ -12,8 +12,8 @@ from skcircuits.circuits import (
     PiecewisePolynomial,
     Sum,
 )
-from skcircuits.learning.thresholds._circuits import with_decided, within
-from skcircuits.learning.thresholds._search import Thresholds
+from skcircuits.circuits.inputs.restriction._evidence import within
+from skcircuits.learning._thresholds import Thresholds, with_decided
 
 TABLE = np.array([[0.9, 0.1], [0.02, 0.98], [0.6, 0.4]])
 JOINT = [[1.0, 0.5], [0.5, 0.8]]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.learning.thresholds._search import _threshold, find_thresholds
+from skcircuits.learning._thresholds import _threshold, find_thresholds
 
 
 def table(n_rows=400, seed=0):

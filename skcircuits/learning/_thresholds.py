@@ -1,17 +1,25 @@
-"""Search for categories that are decided by thresholds of a number.
+"""Categories that are decided by thresholds of a number: their search, and circuits with them.
 
 Such a category has one frequent value in each band of the number between two thresholds, and within
-a band depends on nothing else. Learners need not learn it: a table without it says the same.
+a band depends on nothing else. Learners need not learn it: a table without it says the same. In a
+circuit over the other columns, an input unit over the number is divided into its parts between
+thresholds, each with the categories of its band. Thus the category follows the number exactly,
+whatever else the circuit models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy.special import chdtrc
 
+from skcircuits.circuits import Categorical, Circuit, Product, Sum
+from skcircuits.circuits.inputs import InputUnit
+from skcircuits.circuits.inputs.restriction._evidence import LEAST_MASS, within
+from skcircuits.circuits.structure.units import Unit, rebuild, topological_order
 from skcircuits.learning.sum_product._learner import (
     N_LEVELS,
     g_test,
@@ -290,3 +298,70 @@ def _separate(cuts: FloatArray, values: FloatArray) -> tuple[FloatArray, IntArra
     own = np.flatnonzero(is_narrow)
     cuts[own], cuts[own + 1] = below[own], above[own]
     return cuts, places
+
+
+def with_decided(circuit: Circuit, columns: IntArray, found: Sequence[Thresholds]) -> Circuit:
+    """Add decided categories to a circuit over the other columns, whose numbers are `columns`.
+
+    Bands of numbers get the probabilities that they have in the table: the distribution given the
+    band remains (Jeffrey's rule).
+    """
+    root = rebuild(circuit.root, lambda unit: _renumbered(unit, columns))
+    for own in found:
+        root = _with_bands(root, own)
+    return Circuit(root)
+
+
+def _renumbered(unit: InputUnit, columns: IntArray) -> InputUnit:
+    """The same unit over other columns."""
+    parameters = unit.parameters()
+    name = "variable" if "variable" in parameters else "variables"
+    parameters[name] = columns[parameters[name]].tolist()
+    return type(unit)(**parameters)
+
+
+def _with_bands(root: Unit, found: Thresholds) -> Unit:
+    """Divide the units over a number at its thresholds."""
+    ends = np.concatenate([[-np.inf], found.cuts, [np.inf]])
+    factors = np.ones(len(found.cuts) + 1)
+    if found.fractions is not None:
+        nothing = np.full((len(factors), max(root.scope) + 1), np.nan)
+        lower, upper = nothing.copy(), nothing.copy()
+        lower[1:, found.variable] = upper[:-1, found.variable] = found.cuts
+        masses = np.exp(Circuit(root).log_prob_box(lower, upper, closed="left"))
+        factors = np.where(masses > LEAST_MASS, found.fractions / masses, 1.0)
+    built: dict[int, Unit] = {}
+    totals: dict[int, float] = {}
+    for unit in topological_order(root):
+        if isinstance(unit, Sum):
+            weights = unit.weights * [totals[id(child)] for child in unit.children]
+            totals[id(unit)] = float(weights.sum())
+            built[id(unit)] = Sum(
+                [built[id(child)] for child in unit.children], weights=weights / weights.sum()
+            )
+        elif isinstance(unit, Product):
+            totals[id(unit)] = float(np.prod([totals[id(child)] for child in unit.children]))
+            built[id(unit)] = Product([built[id(child)] for child in unit.children])
+        elif found.variable in unit.scope and isinstance(unit, InputUnit):
+            built[id(unit)], totals[id(unit)] = _divided(unit, found, ends, factors)
+        else:
+            built[id(unit)], totals[id(unit)] = unit, 1.0
+    return built[id(root)]
+
+
+def _divided(
+    unit: InputUnit, found: Thresholds, ends: FloatArray, factors: FloatArray
+) -> tuple[Unit, float]:
+    """A unit in parts between `ends`, whose masses are multiplied by `factors`, and its mass."""
+    terms: list[Unit] = []
+    masses: list[float] = []
+    for band, (low, high) in enumerate(pairwise(ends)):
+        # A threshold belongs to the band above it
+        last = high if np.isinf(high) else float(np.nextafter(high, -np.inf))
+        categories = [Categorical(v, table[band]) for v, table in found.tables.items()]
+        for mass, part in within(unit, found.variable, low, last):
+            if mass > LEAST_MASS:
+                terms.append(Product([part, *categories]))
+                masses.append(mass * factors[band])
+    total = float(np.sum(masses))
+    return Sum(terms, weights=np.array(masses) / total), total

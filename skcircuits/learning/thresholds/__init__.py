@@ -1,1 +1,0 @@
-"""Categories that are decided by thresholds of a number."""
