@@ -222,6 +222,26 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             return np.split(answers, np.cumsum([len(c) for c in self.classes_])[:-1], axis=1)
         return answers
 
+    @available_if(_model_has("predict_proba"))
+    def predict_log_proba(self, X):
+        """Compute the logarithms of the probabilities of `predict_proba`.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Rows; values may be missing.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), or list of such arrays
+            Log probability of each class.
+        """
+        probabilities = self.predict_proba(X)
+        with np.errstate(divide="ignore"):  # classes that are impossible
+            if isinstance(probabilities, list):
+                return [np.log(own) for own in probabilities]
+            return np.log(probabilities)
+
     @available_if(_model_has("decision_function"))
     def decision_function(self, X):
         """Compute the expected decision function.

@@ -94,9 +94,11 @@ class Problem:
     def ask(self, function: Callable[[FloatArray], FloatArray], rows: FloatArray) -> FloatArray:
         """Evaluate a model at complete rows; NoClosedFormError if it fails there."""
         try:
-            return function(rows)
+            with np.errstate(all="ignore"):  # rows far from the data may be outside the domain
+                return function(rows)
         except Exception as error:
-            raise NoClosedFormError(f"the model fails for a trial row: {error}") from error
+            (reason, *_) = str(error).splitlines() or [type(error).__name__]
+            raise NoClosedFormError(f"the model fails for a trial row: {reason}") from error
 
     def check(self, answers: FloatArray, expected: FloatArray, thing: str) -> None:
         """Raise NoClosedFormError if a form differs from the models on complete rows."""

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
+from sklearn.utils import InputTags, Tags, TargetTags, get_tags
 
 from skcircuits.exceptions import must
+from skcircuits.protocols import BoolArray, FloatArray
 from skcircuits.tabular import TableSchema
 
 # Transformers that accept only numbers; the tags of others are less permissive than they are
 _OF_NUMBERS = ("sklearn.preprocessing._data", "sklearn.decomposition", "sklearn.kernel_approx")
 
 
+def tags_of(model: Any) -> Tags:
+    """Give the tags of a model; classes that do not derive from BaseEstimator have none."""
+    try:
+        return get_tags(model)
+    except AttributeError:
+        return Tags(None, TargetTags(required=True), input_tags=InputTags())
+
+
 def check_kind(model: Any, kind: str) -> None:
-    """Refuse estimators without `predict`, or of a known kind other than the given one."""
+    """Refuse models that cannot be cloned or have no `predict`, or are of another known kind."""
+    if not hasattr(model, "get_params"):
+        way_out = (
+            "Derive its class from sklearn.base.BaseEstimator, or pass a fitted model as "
+            "FrozenEstimator(estimator)."
+        )
+        raise TypeError(must("estimator", "have get_params", way_out, estimator=model))
     # Some have the method only once they are fitted
     if not (hasattr(model, "predict") or hasattr(type(model), "predict")):
         raise TypeError(
             must("estimator", "have predict", "Pass a model or a Pipeline.", estimator=model)
         )
     # Outlier detectors and clusterers have predict as well, but no target
-    given = get_tags(model).estimator_type
+    given = tags_of(model).estimator_type
     if given not in (None, kind):
         raise TypeError(
             must(
@@ -72,7 +90,7 @@ def _may_read(model: Any, kind: str) -> bool:
         return True
     if kind == "dates":
         return False
-    tags = get_tags(model).input_tags
+    tags = tags_of(model).input_tags
     return tags.categorical or tags.string or "categorical_features" in parameters
 
 
@@ -80,7 +98,31 @@ def refuses_negative_values(model: Any) -> bool:
     """Tell whether a model, or one inside of it, refuses values that a density may draw."""
     parts = [model, *model.get_params(deep=True).values()]
     return any(
-        get_tags(part).input_tags.positive_only
+        tags_of(part).input_tags.positive_only
         for part in parts
         if hasattr(part, "fit") and not isinstance(part, type)
     )
+
+
+def fails_outside(
+    predict: Callable[[FloatArray], Any], rows: FloatArray, is_number: BoolArray
+) -> bool:
+    """Tell whether a model answers for rows, but not for numbers beyond their range.
+
+    Logarithms and Box-Cox transformations are not defined there, where densities may draw.
+    """
+    least, largest = rows.min(axis=0), rows.max(axis=0)
+    beyond = np.vstack([2.0 * least - largest, 2.0 * largest - least])
+    beyond = np.where(is_number, beyond, rows[0])
+    return _fails(predict, beyond) and not _fails(predict, rows)
+
+
+def _fails(predict: Callable[[FloatArray], Any], rows: FloatArray) -> bool:
+    try:
+        # What becomes NaN in a transformer may not fail in a model that reads missing values
+        with np.errstate(divide="raise", invalid="raise"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            predict(rows)
+    except Exception:
+        return True
+    return False

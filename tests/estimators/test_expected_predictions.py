@@ -23,11 +23,16 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.metrics import log_loss, root_mean_squared_error
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    PowerTransformer,
+    StandardScaler,
+)
 from sklearn.svm import SVR, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -435,6 +440,94 @@ def test_classifiers_that_only_predict_vote(classes):
     model = classifier(Votes(max_depth=3, random_state=0)).fit(X, y)
     assert not hasattr(model, "predict_proba")
     assert model.score(hide(X), y) > 0.5
+
+
+def test_logarithms_of_probabilities(classes):
+    X, y = classes
+    model = classifier(LogisticRegression()).fit(X, y)
+    found = cross_val_predict(model, hide(X), y, cv=2, method="predict_log_proba")
+    probabilities = cross_val_predict(model, hide(X), y, cv=2, method="predict_proba")
+    np.testing.assert_array_equal(found, np.log(probabilities))
+    several = classifier(MultiOutputClassifier(LogisticRegression()))
+    several.fit(X, np.column_stack([y, y[::-1]]))
+    for logs, own in zip(several.predict_log_proba(X), several.predict_proba(X), strict=True):
+        np.testing.assert_array_equal(logs, np.log(own))
+    assert not hasattr(classifier(LinearSVC()).fit(X, y), "predict_log_proba")
+
+
+class _WithoutTags:
+    """A model that does not derive from BaseEstimator."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def fit(self, X, y):
+        self.fitted_ = clone(self.model).fit(X, y)
+        return self
+
+    def predict(self, X):
+        return self.fitted_.predict(X)
+
+    def get_params(self, deep=True):
+        return {"model": self.model}
+
+    def set_params(self, model):
+        self.model = model
+        return self
+
+
+class _Probable(_WithoutTags):
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return super().fit(X, y)
+
+    def predict_proba(self, X):
+        return self.fitted_.predict_proba(X)
+
+
+def test_models_without_tags(numbers, classes):
+    X, y = numbers
+    incomplete = hide(X)
+    own = regressor(Ridge(), method="draws").fit(X, y)
+    model = regressor(_WithoutTags(Ridge())).fit(X, y)
+    np.testing.assert_array_equal(model.predict(incomplete), own.predict(incomplete))
+    frozen = regressor(FrozenEstimator(_WithoutTags(Ridge()).fit(X, y))).fit(X, y)
+    np.testing.assert_array_equal(frozen.predict(incomplete), own.predict(incomplete))
+    assert cross_val_score(model, X, y, cv=2, error_score="raise").mean() > 0.3
+    X, y = classes
+    own = classifier(LogisticRegression(), method="draws").fit(X, y)
+    model = classifier(_Probable(LogisticRegression())).fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(incomplete), own.predict_proba(incomplete))
+
+
+def test_models_that_cannot_be_cloned_are_refused_at_once(numbers):
+    model = _WithoutTags(Ridge())
+
+    class Fixed:
+        fit, predict = model.fit, model.predict
+
+    with pytest.raises(TypeError, match=r"have get_params.*FrozenEstimator"):
+        regressor(Fixed()).fit(*numbers)
+
+
+@pytest.mark.parametrize("must_complete", [False, True])
+@pytest.mark.parametrize(
+    "transformer", [FunctionTransformer(np.log), PowerTransformer("box-cox")], ids=["log", "power"]
+)
+@pytest.mark.parametrize("model", [Ridge(), RandomForestRegressor(5, random_state=0)])
+def test_models_that_fail_beyond_the_values_seen(model, transformer, must_complete):
+    rng = np.random.default_rng(0)
+    X = np.exp(rng.normal(size=(150, 2)))  # a Gaussian would draw negative values, too
+    y = np.log(X).sum(axis=1)
+    incomplete = hide(X)
+    wrapped = regressor(make_pipeline(transformer, model), tol=0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        wrapped.fit(incomplete if must_complete else X, y)
+        answers = wrapped.predict(incomplete)
+    # Every draw is within the range, and so are the answers
+    assert np.isfinite(answers).all()
+    assert (answers > y.min() - 1.0).all() and (answers < y.max() + 1.0).all()
 
 
 def test_searches_over_model_and_density(numbers):

@@ -14,6 +14,7 @@ from sklearn.discriminant_analysis import (
 )
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
+    AdaBoostClassifier,
     BaggingRegressor,
     ExtraTreesRegressor,
     GradientBoostingClassifier,
@@ -473,11 +474,16 @@ def test_trees_on_categories(name, encoded):
         (DecisionTreeClassifier(max_depth=4, random_state=0), "predict_proba"),
         (RandomForestClassifier(5, random_state=0), "predict_proba"),
         (GradientBoostingClassifier(n_estimators=5, random_state=0), "decision_function"),
+        (
+            AdaBoostClassifier(DecisionTreeClassifier(max_depth=2), n_estimators=5, random_state=0),
+            "decision_function",
+        ),
     ],
 )
-def test_trees_that_classify(model, method):
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_trees_that_classify(model, method, n_classes):
     circuit = discrete_circuit()
-    problem = problem_of(train(model, circuit, n_classes=3), circuit, method)
+    problem = problem_of(train(model, circuit, n_classes=n_classes), circuit, method)
     form, _ = find_closed_form(problem)
     assert_exact(form, problem, INCOMPLETE_STATES, with_variance=False)
 

@@ -21,7 +21,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -187,6 +187,18 @@ def test_sums_of_linear_models_are_linear(model):
     form, _ = find_closed_form(problem)
     assert form.name == "linear model"
     assert_exact(form, problem, INCOMPLETE_NUMBERS)
+
+
+def test_chains_of_linear_models_are_linear():
+    circuit = gaussian_circuit()
+    scaled = make_pipeline(StandardScaler(), Ridge())
+    problem = problem_of(train(RegressorChain(scaled), circuit, outputs=3), circuit)
+    form, _ = find_closed_form(problem)
+    assert form.name == "linear model"
+    assert_exact(form, problem, INCOMPLETE_NUMBERS)
+    chain = train(RegressorChain(SVR()), circuit, n_rows=30, outputs=2)
+    form, reason = find_closed_form(problem_of(chain, circuit))
+    assert form is None and reason == "SVR in a chain is not linear"
 
 
 @pytest.mark.parametrize(

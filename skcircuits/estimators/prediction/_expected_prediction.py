@@ -42,7 +42,9 @@ from skcircuits.predictions._closed_forms import Problem
 from skcircuits.predictions._requirements import (
     check_kind,
     check_reads_columns,
+    fails_outside,
     refuses_negative_values,
+    tags_of,
 )
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
@@ -66,6 +68,7 @@ EXPECTED_PREDICTION_CONSTRAINTS: dict = {
     "verbose": ["verbose"],
 }
 
+RANGE_ROWS = 200  # on which a model is tried that may not answer beyond their range
 BLOCK_ROWS = 2**15  # incomplete rows per block
 STACKING_DRAWS = 128  # per held-out row; their error is small beside the noise of held-out targets
 STACKED = ("predict_proba", "predict")  # methods that predict the target
@@ -427,9 +430,14 @@ class ExpectedPredictionMixin(
             tables = [self._check_table(X, reset=False)]
             models = [clone(model).fit(tables[0], y, **fit_params)]
         encoded = self._learn_density(X, sample_weight=sample_weight)
-        self._bounds = _range_of(encoded) if refuses_negative_values(model) else None
         if must_complete:
             models = []
+        self._bounds = None
+        if refuses_negative_values(model) or self._fails_outside(
+            model, models, encoded, y, fit_params
+        ):
+            self._bounds = _range_of(encoded)
+        if must_complete:
             for table in self._completed_tables(encoded, targets):
                 models.append(clone(model).fit(table, y, **fit_params))
                 # Completed tables are as large as X each
@@ -439,6 +447,22 @@ class ExpectedPredictionMixin(
         self.estimators_ = models
         self._find_closed_forms()
         return TrainingTable(model, tables, encoded, y, targets, sample_weight, fit_params)
+
+    def _fails_outside(self, model, models, encoded, y, fit_params):
+        """Tell whether the model answers for observed values only, not beyond their range."""
+        some = np.arange(min(len(encoded), RANGE_ROWS))
+        rows = _with_typical_values(encoded[some])
+        decode = self._schema.decode
+        if not models:  # completions wait for the range: some rows tell as much
+            own = _check_method_params(encoded, fit_params, indices=some)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    models = [clone(model).fit(decode(rows), _safe_indexing(y, some), **own)]
+            except Exception:  # too few rows for it; the fit to all rows tells what is wrong
+                return False
+        is_number = ~self._schema.is_categorical
+        return fails_outside(lambda cells: models[0].predict(decode(cells)), rows, is_number)
 
     def _find_closed_forms(self):
         """Look for a closed form for each method of the model, and record the reasons if none."""
@@ -521,9 +545,10 @@ class ExpectedPredictionMixin(
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         inner = self._default_estimator(None) if self.estimator is None else self.estimator
-        own = get_tags(inner)
+        own = tags_of(inner)
         tags.target_tags = own.target_tags
-        tags.classifier_tags, tags.regressor_tags = own.classifier_tags, own.regressor_tags
+        tags.classifier_tags = own.classifier_tags or tags.classifier_tags
+        tags.regressor_tags = own.regressor_tags or tags.regressor_tags
         return tags
 
     # ------------------------------------------------------------------ answers
@@ -608,6 +633,14 @@ def _range_of(encoded):
     largest = np.max(encoded, axis=0, where=seen, initial=-np.inf)
     empty = ~seen.any(axis=0)
     return np.where(empty, 0.0, least), np.where(empty, 0.0, largest)
+
+
+def _with_typical_values(rows):
+    """Put values that occur, medians of numbers, where values are missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # columns without any value
+        typical = np.nanquantile(rows, 0.5, axis=0, method="lower")
+    return np.where(np.isnan(rows), np.nan_to_num(typical), rows)
 
 
 def column_encoder(columns):

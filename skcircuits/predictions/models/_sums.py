@@ -27,7 +27,7 @@ from sklearn.ensemble import (
 from sklearn.feature_selection import RFE, RFECV
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.semi_supervised import SelfTrainingClassifier
 
@@ -44,7 +44,12 @@ from skcircuits.predictions._closed_forms import (
 from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import Response, as_matrix
 from skcircuits.predictions.models._additive import probe
-from skcircuits.predictions.models._linear import LinearForm, build_log_linear, linear_form
+from skcircuits.predictions.models._linear import (
+    REGRESSORS,
+    LinearForm,
+    build_log_linear,
+    linear_form,
+)
 from skcircuits.predictions.models._logistic import LogisticForm
 from skcircuits.predictions.models._trees import build_trees, is_sum_of_trees
 from skcircuits.protocols import FloatArray, IntArray
@@ -103,6 +108,15 @@ for _type in MODELS:
 @closed_form.register
 def _of_columns(model: FunctionTransformer, problem: Problem) -> ClosedForm:
     # The columns that a stack passes through
+    return linear_form(problem)
+
+
+@closed_form.register
+def _of_chain(model: RegressorChain, problem: Problem) -> ClosedForm:
+    # A member sees the answers of those before it: only linear functions of these stay linear
+    for member in map(last_step, model.estimators_):
+        if not isinstance(member, REGRESSORS):
+            raise NoClosedFormError(f"{type(member).__name__} in a chain is not linear")
     return linear_form(problem)
 
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import ndtr
 from sklearn.ensemble import (
+    AdaBoostClassifier,
     BaggingClassifier,
     BaggingRegressor,
     ExtraTreesClassifier,
@@ -56,6 +57,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 MAX_ROWS = 256  # per task: their pairs stay in some tens of megabytes
 MODELS = (
+    AdaBoostClassifier,
     DecisionTreeClassifier,
     DecisionTreeRegressor,
     ExtraTreeClassifier,
@@ -565,6 +567,22 @@ def _of_boosting(model: Any, method: str) -> Trees:
             value = np.zeros((len(own.left), len(stage)))
             value[:, output] = model.learning_rate * own.value[:, 0]
             parts.append(replace(own, value=value))
+    return Trees.joined(parts)
+
+
+@trees_of.register
+def _of_adaptive_boosting(model: AdaBoostClassifier, method: str) -> Trees:
+    if method == "predict_proba":
+        raise NoClosedFormError("boosted probabilities are a softmax of the decision function")
+    n_classes, weights = model.n_classes_, model.estimator_weights_
+    # Weighted votes of SAMME, which sum to zero over the classes
+    votes = np.eye(n_classes) - (1.0 - np.eye(n_classes)) / (n_classes - 1)
+    if n_classes == 2:
+        votes = votes[:, [1]] - votes[:, [0]]
+    parts = []
+    for tree, weight in zip(model.estimators_, weights / weights.sum()):
+        own = trees_of(tree, "predict_proba")
+        parts.append(replace(own, value=weight * votes[own.value.argmax(axis=1)]))
     return Trees.joined(parts)
 
 
