@@ -108,7 +108,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     -----
     In columns of integers with few distinct values, every value is a state. Other numerical columns
     are divided into quantile bins with a uniform density, so that scores are densities in the
-    original units. A value that many rows share, such as zero in a column of debts, is a further
+    original units. A value that many rows have, such as zero in a column of debts, is a further
     state: a point mass, which enters scores with its probability instead of a density. Missing
     cells of training and validation rows are completed by draws from a latent tree. Those of
     training rows are drawn again from the mixture after one third and two thirds of the iterations.

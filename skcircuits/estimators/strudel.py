@@ -86,7 +86,7 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
     -----
     In columns of integers with few distinct values, every value is a state. Other numerical columns
     are divided into quantile bins with a uniform density, so that scores are densities in the
-    original units. A value that many rows share, such as zero in a column of debts, is a further
+    original units. A value that many rows have, such as zero in a column of debts, is a further
     state: a point mass, which enters scores with its probability instead of a density. Integers
     that did not occur in `fit` are treated as missing.
 

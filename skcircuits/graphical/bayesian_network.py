@@ -20,7 +20,7 @@ from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
 from skcircuits.numerics._arrays import float_array, integers, is_number, listed
 
-# Deviation of the sums of rows that are printed with three digits from one.
+# Difference from one of the sums of rows that are printed with three digits.
 _ROUNDING = 5e-3
 
 

@@ -36,7 +36,7 @@ class Discretizer:
     range seen. Guard bins hold no training row; a smoothed model gives them a little mass,
     so that a new number slightly out of range is improbable and not impossible.
 
-    A number that many rows share is a state of its own among the bins. In columns of integers it
+    A number that many rows have is a state of its own among the bins. In columns of integers it
     is a bin, half a unit to either side. Elsewhere it is a point mass: its bin holds this number
     and the floats beside it, which count as it; it has no width, and the volume one.
 
@@ -63,7 +63,7 @@ class Discretizer:
     ) -> Discretizer:
         """Learn the states of each column.
 
-        `shared`: gives the numbers that many rows share in a column that is cut into bins, beside
+        `shared`: gives the numbers that many rows have in a column that is cut into bins, beside
         those with the rows of a bin.
         """
         weight = np.ones(len(X)) if sample_weight is None else sample_weight

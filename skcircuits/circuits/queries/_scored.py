@@ -87,7 +87,7 @@ class ScoredCircuit:
         """Covariances (1, F, F) of functions of single variables.
 
         Those of two variables are expectations of one feature under masses that are tilted by the
-        other's deviation from its mean: one pass up and down per feature. Such differences
+        other's difference from its mean: one pass up and down per feature. Such differences
         average to zero, so that there is no cancellation.
         """
         given = [

@@ -44,7 +44,7 @@ class AutomaticDensity(CircuitDensity):
     queries are exact. For numerical tables that are described by a single Gaussian, and for large
     tables, only Gaussian mixtures are used.
 
-    If log densities are compared, a value that many rows share, such as zero in a column of debts
+    If log densities are compared, a value that many rows have, such as zero in a column of debts
     or a level of a scale, has a positive probability in all families
     (``point_masses="frequent"``).
 

@@ -207,7 +207,7 @@ class BaseDensity(
         return replace(rows, validation=self._view_rows(TrainingRows.of(validation, None)))
 
     def _known(self, X):
-        """Encoded rows in which unknown cells of this density are missing."""
+        """Encoded rows in which cells that this density does not know are missing."""
         return X
 
     def _experts(self):

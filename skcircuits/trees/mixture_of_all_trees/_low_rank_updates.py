@@ -116,6 +116,8 @@ class LaplacianUpdates:
             np.zeros((n_unusual, n_unusual), np.float32),
         )
         changed = self.changed(codes)
+        # Batches of rows, padded to the most changes, take .8 (294 columns) to 1.6 times as long
+        # (1,359 columns): they write more than they compute
         for i, row in enumerate(self.layout.flat(codes)):
             variables = np.flatnonzero(changed[i])
             log_sums[i], diagonals[i] = self._add(row, variables, float(weight[i]), sums)
