@@ -33,9 +33,9 @@ from skcircuits.trees.mixture_of_all_trees._learning import (
     learn_all_trees,
     start_training,
 )
-from skcircuits.trees.mixture_of_all_trees._low_rank_updates import LaplacianUpdates
 from skcircuits.trees.mixture_of_all_trees._model import (
     AllTreesMixture,
+    LaplacianUpdates,
     MixtureOfAllTrees,
     distinct_rows,
     sample_rows,

@@ -13,8 +13,19 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.tabular._columns import Column, read_date, unknown_column
 from skcircuits.tabular._schema import TableSchema
-from skcircuits.tabular.queries._formulas import FALSE, TRUE, Atom, Formula, join, negate, simple
-from skcircuits.tabular.queries._sets import CodeSet, ColumnSet, Interval, NumberSet
+from skcircuits.tabular.queries._sets import (
+    FALSE,
+    TRUE,
+    Atom,
+    CodeSet,
+    ColumnSet,
+    Formula,
+    Interval,
+    NumberSet,
+    join,
+    negate,
+    simple,
+)
 from skcircuits.tabular.queries.expressions import (
     Absolute,
     ColumnName,

@@ -14,8 +14,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.tabular._columns import FLOATS, INTEGERS, around_constants
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._binding import Total
-from skcircuits.tabular.queries._formulas import Cell
-from skcircuits.tabular.queries._sets import CodeSet, NumberSet
+from skcircuits.tabular.queries._sets import Cell, CodeSet, NumberSet
 
 # Boxes of all queries together before they are refused
 MAX_BOXES = 2**20

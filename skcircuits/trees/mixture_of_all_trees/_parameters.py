@@ -19,8 +19,7 @@ from scipy.linalg import helmert
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees._spanning_trees import RowLaplacians
-from skcircuits.trees.mixture_of_all_trees._low_rank_updates import LaplacianUpdates
-from skcircuits.trees.mixture_of_all_trees._model import MixtureOfAllTrees
+from skcircuits.trees.mixture_of_all_trees._model import LaplacianUpdates, MixtureOfAllTrees
 from skcircuits.trees.tree._chow_liu import PairStatistics
 from skcircuits.trees.tree._trees import StateLayout
 
