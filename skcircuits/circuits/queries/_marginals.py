@@ -51,6 +51,7 @@ from skcircuits.protocols import FloatArray
 MIN_LOG_POSTERIOR = -1e4
 # Smaller (subnormal) weights have fewer digits.
 MIN_WEIGHT = float(np.finfo(np.float64).tiny)
+_ZERO_CIRCUIT = must("the circuit", "be positive somewhere", "It is zero for all values.")
 
 
 def log_probability(plan: Plan, X: FloatArray) -> FloatArray:
@@ -217,13 +218,7 @@ def require_possible(plan: Plan, log_probabilities: FloatArray, first_row: int =
     if len(impossible) == 0:
         return
     if np.isneginf(log_partition(plan)):
-        raise ZeroProbabilityError(
-            must(
-                "the circuit",
-                "be positive somewhere",
-                "It is zero for all values of the variables.",
-            )
-        )
+        raise ZeroProbabilityError(_ZERO_CIRCUIT)
     shown = ", ".join(map(str, impossible[:10])) + (", ..." if len(impossible) > 10 else "")
     raise ZeroProbabilityError(
         f"The observed cells of {len(impossible)} row(s) have probability zero under the "
@@ -349,13 +344,7 @@ def prune(
             built.append(_Remainder(leaf_of(unit)))
     root = built[-1]
     if np.isneginf(root.log_factor):
-        raise ZeroProbabilityError(
-            must(
-                "the circuit",
-                "be positive somewhere",
-                "It is zero for all values of the variables.",
-            )
-        )
+        raise ZeroProbabilityError(_ZERO_CIRCUIT)
     return None if root.unit is None else scale_unit(root.unit, root.log_factor)
 
 

@@ -25,7 +25,7 @@ from skcircuits.learning.gaussian_mixture._categories import Sums
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation, FullGaussians
 from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.univariate._cells import ColumnCells
-from skcircuits.learning.univariate._columns import MixedColumn
+from skcircuits.learning.univariate._columns import MixedColumn, standardized
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -370,9 +370,7 @@ def _is_dense(rows: LatentRows, column: int) -> bool:
 def _correlations(X: FloatArray, weight: FloatArray) -> FloatArray:
     """Correlations (d, d) of the rows that have both cells, a little less than one."""
     seen = ~np.isnan(X)
-    total = np.maximum(weight @ seen, 1e-300)
-    centred = np.where(seen, X - weight @ np.where(seen, X, 0.0) / total, 0.0)
-    centred /= np.sqrt(np.maximum(weight @ centred**2 / total, 1e-300))
+    centred = standardized(X, weight)
     together = np.maximum(seen.T.astype(float) @ (seen * weight[:, None]), 1e-300)
     correlations = centred.T @ (centred * weight[:, None]) / together
     # Exactly collinear columns would make the groups' correlations singular

@@ -21,7 +21,7 @@ from scipy.special import chdtrc, ndtri, xlogy
 from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable, Priors, fit_leaves
-from skcircuits.learning.univariate._columns import rank_fractions
+from skcircuits.learning.univariate._columns import rank_fractions, standardized
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -236,22 +236,11 @@ class _View:
     def normal_scores(self) -> FloatArray:
         """Numbers as standardised normal quantiles of their ranks, shape (n, a)."""
         scores = ndtri(self.fractions[:, ~self.is_categorical])
-        seen = ~np.isnan(scores)
-        filled = np.where(seen, scores, 0.0)
-        total = np.maximum(self.weights @ seen, 1e-300)
-        mean = self.weights @ filled / total
-        variance = self.weights @ (seen * (filled - mean) ** 2) / total
-        return (scores - mean) / np.sqrt(np.where(variance > 0, variance, 1.0))
+        return np.where(np.isnan(scores), np.nan, standardized(scores, self.weights))
 
     def smooth_cells(self) -> FloatArray:
         """Numbers of the columns without point masses, standardised, 0 where missing."""
-        cells = self.cells[:, self.is_smooth]
-        seen = ~np.isnan(cells)
-        filled = np.where(seen, cells, 0.0)
-        total = np.maximum(self.weights @ seen, 1e-300)
-        centred = np.where(seen, filled - self.weights @ filled / total, 0.0)
-        variance = self.weights @ centred**2 / total
-        return centred / np.sqrt(np.where(variance > 0, variance, 1.0))
+        return standardized(self.cells[:, self.is_smooth], self.weights)
 
     def label_indicators(self) -> list[FloatArray]:
         """Indicators of the categories of each categorical column, shape (n, k)."""

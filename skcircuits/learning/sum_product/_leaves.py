@@ -7,7 +7,7 @@ factors of its distribution.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -114,17 +114,13 @@ def fit_leaves(
     samples = [(rows, column, prior) for _, rows, column, prior in polynomials]
     for (number, *_), unit in zip(polynomials, _fit_polynomials(table, samples, settings)):
         units[number].append(unit)
-    for variable, entries in categorical.items():
+    for variable, entries in [*categorical.items(), *grids.items()]:
+        fit: Callable[..., Sequence[InputUnit]]
+        fit = _fit_grid if variable in grids else _fit_categories
         places = [(rows, prior) for _, rows, prior in entries]
-        for (number, *_), masses in zip(
-            entries, _fit_categories(table, variable, places, settings.smoothing)
-        ):
-            units[number].append(Categorical(variable, masses))
-    for variable, entries in grids.items():
-        places = [(rows, prior) for _, rows, prior in entries]
-        fitted = _fit_grid(table, table.columns[variable], places, settings.smoothing)
-        for (number, *_), unit in zip(entries, fitted):
-            units[number].append(unit)
+        fitted = fit(table, table.columns[variable], places, settings.smoothing)
+        for (number, *_), leaf in zip(entries, fitted):
+            units[number].append(leaf)
     return units
 
 
@@ -190,15 +186,19 @@ def _fit_grid(
 
 
 def _fit_categories(
-    table: MixedTable, variable: int, places: list[tuple[IntArray, FloatArray]], smoothing: float
-) -> FloatArray:
-    """Probabilities of a column's categories in some regions, (n_regions, n_categories)."""
-    priors = np.array([prior for _, prior in places])
+    table: MixedTable,
+    column: MixedColumn,
+    samples: list[tuple[IntArray, FloatArray]],
+    smoothing: float,
+) -> list[Categorical]:
+    """Probabilities of a column's categories in some regions."""
+    priors = np.array([prior for _, prior in samples])
     counts = np.zeros_like(priors)
-    for own, (rows, _) in zip(counts, places):
-        cells, weights = table.cells(rows, variable)
+    for own, (rows, _) in zip(counts, samples):
+        cells, weights = table.cells(rows, column.variable)
         own += np.bincount(cells.astype(np.intp), weights, minlength=len(own))
-    return smoothed_masses(counts, priors, smoothing)
+    masses = smoothed_masses(counts, priors, smoothing)
+    return [Categorical(column.variable, row) for row in masses]
 
 
 def _fit_polynomials(

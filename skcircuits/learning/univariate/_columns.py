@@ -113,6 +113,15 @@ def describe_column(
     )
 
 
+def standardized(cells: FloatArray, weights: FloatArray) -> FloatArray:
+    """Columns (n, d) with weighted mean 0 and variance 1 of the observed cells, 0 where missing."""
+    seen = ~np.isnan(cells)
+    total = np.maximum(weights @ seen, 1e-300)
+    centred = np.where(seen, cells - weights @ np.where(seen, cells, 0.0) / total, 0.0)
+    variance = weights @ centred**2 / total
+    return centred / np.sqrt(np.where(variance > 0, variance, 1.0))
+
+
 def rank_fractions(column: FloatArray, weights: FloatArray) -> FloatArray:
     """Mid-ranks as fractions of the weight: the empirical distribution function.
 

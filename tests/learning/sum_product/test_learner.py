@@ -197,7 +197,8 @@ def test_pseudo_rows_of_categories_make_left_out_rows_likeliest(impurity):
     table = mixed_table(codes[:, None].astype(float), [2])
     prior = np.array([0.6, 0.4])
     places = [(np.flatnonzero(region == number), prior) for number in range(12)]
-    masses = _fit_categories(table, 0, places, 1.0)
+    units = _fit_categories(table, table.columns[0], places, 1.0)
+    masses = np.array([unit.probabilities for unit in units])
 
     def left_out(n_pseudo_rows):
         total = 0.0
