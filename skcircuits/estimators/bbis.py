@@ -20,6 +20,7 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.targets._learned_targets import GivenGradients, learn_target
+from skcircuits.estimators.targets._particle_warnings import warn_of_wrong_score
 from skcircuits.estimators.targets._weighing import WeighingProblem, first_positions
 from skcircuits.estimators.targets._weighted_samples import (
     align_labels,
@@ -238,8 +239,8 @@ class BBISWeighter(
         -----
         UserWarning
             If the target has zeros next to the samples, if few samples carry nearly all of the
-            weight (or would do so without the uniform weights), or if the weights hardly bring the
-            samples closer to the target.
+            weight (or would do so without the uniform weights), if the weights hardly bring the
+            samples closer to the target, or if its score is not the gradient of its log density.
         """
         X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)
@@ -264,6 +265,8 @@ class BBISWeighter(
         self.uniform_fraction_ = found.uniform_fraction
         self._report(found)
         self._warn_of_few(found)
+        if not self._problem.is_learned and is_continuous(self.target_):
+            warn_of_wrong_score(self.target_, samples[self._problem.possible], self)
 
     def _pose_problem(self):
         return WeighingProblem(

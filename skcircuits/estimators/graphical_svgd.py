@@ -24,9 +24,11 @@ from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.targets._learned_targets import resolve_continuous_target
 from skcircuits.estimators.targets._particle_warnings import (
     warn_of_faults,
+    warn_of_impossible_particles,
     warn_of_missed_modes,
     warn_of_shrinkage,
     warn_of_wrong_graph,
+    warn_of_wrong_score,
 )
 from skcircuits.estimators.targets._weighted_samples import (
     draws_of_rows,
@@ -302,10 +304,11 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             If the directions have not become small within `max_iter` iterations, or if the means or
             variances of some coordinates, which are named, are wrong and were not corrected, or
             were corrected by chains that have not mixed. Also if ascents of the density from points
-            around the particles find modes without particles.
+            around the particles find modes without particles, or if the density is zero at some
+            particles.
         UserWarning
-            If a score depends on more than its blanket, or if there are so few particles for the
-            kernels that variances will be too small.
+            If a score depends on more than its blanket, or is not the gradient of the log density,
+            or if there are so few particles for the kernels that variances will be too small.
         """
         if X is not None:
             X = self._read_points(X, reset=True)
@@ -337,6 +340,9 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         else:
             state = self._run_restarts(problem, starts, seeds, metric)
         self._keep(self._check(problem, state, metric), problem, units)
+        if self._given_a_target():
+            warn_of_impossible_particles(self.target_, self.particles_, self)
+            warn_of_wrong_score(self.target_, self.particles_, self)
         return self
 
     def sample(self, n_samples=1, random_state=None):

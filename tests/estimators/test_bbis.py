@@ -830,3 +830,35 @@ def test_modes_that_a_valley_separates_keep_their_shares():
     assert abs(inside @ X[right] - [3.0, 1.0]).max() < 0.1
     known = BBISWeighter().fit(X, gradients=model.grad_log_prob(X)).weights_
     assert abs(known[right].sum() - right.mean()) > 0.05
+
+
+class Bounded:
+    """A standard normal of positive numbers."""
+
+    factor = 1.0
+
+    def grad_log_prob(self, X):
+        return -self.factor * X
+
+    def log_prob_unnormalized(self, X):
+        return np.where((X > 0).all(axis=1), -0.5 * (X**2).sum(axis=1), -np.inf)
+
+
+@pytest.mark.filterwarnings("ignore:BBISWeighter. few")
+def test_numbers_of_density_zero_have_no_weight():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    outside = (X <= 0).any(axis=1)
+    weights = BBISWeighter(target=Bounded()).fit(X).weights_
+    assert weights[outside].sum() == 0.0
+    assert weights.sum() == pytest.approx(1.0)
+    with pytest.raises(ZeroProbabilityError, match="samples must have positive probability"):
+        BBISWeighter(target=Bounded()).fit(X[outside])
+
+
+@pytest.mark.filterwarnings("ignore:BBISWeighter. few")
+def test_scores_that_are_no_gradients_are_told():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    target = Bounded()
+    target.factor = 5.0
+    with pytest.warns(UserWarning, match="is not the gradient of its log_prob_unnormalized"):
+        BBISWeighter(target=target).fit(X)

@@ -1,5 +1,6 @@
 import itertools
 import pickle
+import re
 import signal
 import warnings
 from types import SimpleNamespace
@@ -642,7 +643,76 @@ def test_no_mode_is_invented(target):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         GraphicalSVGDSampler(target=target, random_state=0, max_iter=300).fit(X)
-    assert not any("other modes" in str(warning.message) for warning in caught)
+    assert not any("further modes" in str(warning.message) for warning in caught)
+
+
+class HalfNormal(StandardNormal):
+    """Positive numbers only, which its score does not tell."""
+
+    def log_prob_unnormalized(self, X):
+        return np.where((X > 0).all(axis=1), super().log_prob_unnormalized(X), -np.inf)
+
+
+class Halves(StandardNormal):
+    """Two coordinates with density 6 x (1 - x) between 0 and 1."""
+
+    def grad_log_prob(self, X):
+        return 1 / X - 1 / (1 - X)
+
+    def log_prob_unnormalized(self, X):
+        inside = ((X > 0) & (X < 1)).all(axis=1)
+        with np.errstate(invalid="ignore"):
+            return np.where(inside, np.log(X * (1 - X)).sum(axis=1), -np.inf)
+
+
+def told(target, X, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        GraphicalSVGDSampler(target=target, random_state=0, max_iter=300, **options).fit(X)
+    return "; ".join(str(warning.message) for warning in caught)
+
+
+def test_particles_outside_the_support_are_told():
+    X = np.abs(np.random.default_rng(0).normal(size=(50, 2))) + 0.1
+    message = told(HalfNormal(), X)
+    assert re.search(r"density of the target is zero at \d+ of 50 particles", message)
+    assert "not the gradient" not in message
+
+
+def test_no_mode_is_found_outside_the_support():
+    X = np.random.default_rng(0).uniform(0.1, 0.9, size=(50, 2))
+    assert "further modes" not in told(Halves(), X)
+
+
+@pytest.mark.parametrize("n_coordinates", [1, 2, 30])
+@pytest.mark.parametrize(
+    ("wrong", "is_told"),
+    [
+        (lambda X: -X, False),
+        (lambda X: -5.0 * X, True),
+        (lambda X: -X + 3.0, True),
+        (lambda X: -X * np.where(np.arange(X.shape[1]) % 3, 1.0, 2.0), True),
+    ],
+)
+def test_scores_that_are_no_gradients_are_told(n_coordinates, wrong, is_told):
+    target = StandardNormal()
+    target.grad_log_prob = wrong
+    X = np.random.default_rng(0).normal(size=(50, n_coordinates))
+    message = told(target, X, correction=False)
+    assert ("grad_log_prob of the target is not the gradient" in message) is is_told
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_gradients_of_log_densities_in_single_precision_pass(scale):
+    class Single(StandardNormal):
+        def grad_log_prob(self, X):
+            return (-X / scale**2).astype(np.float32)
+
+        def log_prob_unnormalized(self, X):
+            return np.float32(1e4) + super().log_prob_unnormalized(X / scale).astype(np.float32)
+
+    X = scale * np.random.default_rng(0).normal(size=(50, 3))
+    assert "not the gradient" not in told(Single(), X)
 
 
 @pytest.mark.parametrize(

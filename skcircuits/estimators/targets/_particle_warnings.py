@@ -1,4 +1,4 @@
-"""Warnings about particles: wrong graphs, shrunk variances, wrong moments and missed modes."""
+"""Warnings about particles, and about targets that contradict themselves."""
 
 import warnings
 
@@ -13,6 +13,12 @@ from skcircuits.stein._ridge import spread_rows
 # Modes are searched for from at most MAX_SEEN particles and N_AROUND points around them, spread by
 # WIDTH of their standard deviations.
 MAX_SEEN, N_AROUND, WIDTH = 100, 50, 3.0
+# Points at which log density and score are compared: over how much of the way to another point, or
+# to where the log density changes by REACH, and relative and absolute differences by rounding.
+N_COMPARED, PART_OF_WAY, REACH = 20, 0.05, 0.5
+RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE, ROUNDING = 0.1, 1e-3, 1e-6
+# Gauss-Legendre rules of two orders: where they agree, a score is integrated accurately.
+RULES = tuple(np.polynomial.legendre.leggauss(order) for order in (3, 5))
 
 
 def warn_of_wrong_graph(problem, start, rng):
@@ -25,6 +31,60 @@ def warn_of_wrong_graph(problem, start, rng):
             "The score of some nodes depends on more than their neighbors "
             f"(nodes {outside[:10].tolist()}); kernels over the wrong blankets do not match "
             "the conditional distributions.",
+            stacklevel=5,
+        )
+
+
+def warn_of_wrong_score(target, points, estimator):
+    """Warn where the score of a target is not the gradient of its log density near points."""
+    log_prob = getattr(target, "log_prob_unnormalized", None)
+    if log_prob is None:
+        return
+    points = np.asarray(points, dtype=np.float64)[spread_rows(len(points), N_COMPARED)]
+    way = PART_OF_WAY * (np.roll(points, 1, axis=0) - points)
+    with np.errstate(all="ignore"):
+        slopes = np.abs((scores_at(target.grad_log_prob, points) * way).sum(axis=1, keepdims=True))
+        way *= np.minimum(1.0, REACH / np.maximum(slopes, 1e-300))
+        before, after = (np.asarray(log_prob(X), np.float64) for X in (points, points + way))
+        rough, gained = (_integrated(target.grad_log_prob, points, way, rule) for rule in RULES)
+        size = np.maximum(np.abs(after - before), np.abs(gained))
+        tolerance = RELATIVE_TOLERANCE * size + ABSOLUTE_TOLERANCE + ROUNDING * np.abs(before)
+        # Comparisons with NaN are false: such points tell nothing
+        usable = (np.abs(rough - gained) <= tolerance / 2) & np.isfinite(after - before)
+        wrong = usable & (np.abs(after - before - gained) > tolerance)
+    if wrong.sum() <= max(1, usable.sum() / 2):
+        return
+    row = int(wrong.argmax())
+    warnings.warn(
+        f"{type(estimator).__name__}: grad_log_prob of the target is not the gradient of its "
+        f"log_prob_unnormalized: between two points, the log density changes by "
+        f"{after[row] - before[row]:.3g}, and by {gained[row]:.3g} according to the gradient. "
+        "Only the gradient is used. Check the signs and factors of both.",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def _integrated(grad_log_prob, points, way, rule):
+    """Change of the log density along ways from points, (n,), by its score."""
+    nodes, weights = rule
+    along = points + 0.5 * (1.0 + nodes[:, None, None]) * way
+    scores = scores_at(grad_log_prob, along.reshape(-1, points.shape[1])).reshape(along.shape)
+    return 0.5 * weights @ (scores * way).sum(axis=2)
+
+
+def warn_of_impossible_particles(target, particles, estimator):
+    """Warn where the density is zero at particles, which follow the score alone."""
+    if not hasattr(target, "log_prob_unnormalized"):
+        return
+    values = np.asarray(target.log_prob_unnormalized(np.asarray(particles, np.float64)))
+    n_outside = int(np.isneginf(values).sum())
+    if n_outside:
+        warnings.warn(
+            f"{type(estimator).__name__}: the density of the target is zero at {n_outside} of "
+            f"{len(particles)} particles, which follow its gradient over the ends of its support. "
+            "Transform bounded coordinates to unbounded ones, for example by a logarithm.",
+            ConvergenceWarning,
             stacklevel=5,
         )
 
@@ -86,6 +146,10 @@ def warn_of_missed_modes(problem, particles, estimator):
     def score(Z):
         return scale * scores_at(problem.target.grad_log_prob, center + scale * Z)
 
+    log_prob = getattr(problem.target, "log_prob_unnormalized", None)
+    if log_prob is not None:
+        # Beyond the ends of a support, a score means nothing
+        around = around[np.isfinite(log_prob(center + scale * around))]
     parts = separate_parts(score, np.concatenate([chosen, around]), MAX_SEEN + N_AROUND)
     missed = np.setdiff1d(parts, parts[: len(chosen)])
     if missed.size:

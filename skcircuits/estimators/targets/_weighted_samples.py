@@ -22,12 +22,12 @@ _MAX_COMPLETIONS = 4096
 
 def possible_rows(target, samples):
     """Find the samples of positive probability under the target; all others have weight zero."""
-    if is_continuous(target):
+    if not hasattr(target, "log_prob_unnormalized"):
         return np.arange(len(samples))
     possible = np.flatnonzero(~np.isneginf(log_probabilities(target, samples)))
     if not len(possible):
         condition = "have positive probability under the target, at least one of them"
-        way_out = "Use soften() of a graphical model to make every state possible."
+        way_out = "Draw others, or use soften() of a graphical model, which makes all possible."
         raise ZeroProbabilityError(
             must("samples", condition, way_out, n_samples=len(samples)), range(len(samples))
         )
