@@ -1,5 +1,6 @@
 """Density estimation by Gaussian mixtures on mixed tables with missing values."""
 
+import warnings
 from collections import Counter
 from dataclasses import replace
 from numbers import Integral, Real
@@ -45,12 +46,15 @@ from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussia
 from skcircuits.learning.gaussian_mixture._kernel_density import MAX_KERNEL_ROWS
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_more
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
+from skcircuits.learning.univariate._columns import describe_column
 
 # Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn
 _DRAW_TOL, _MAX_DRAW_ITERATIONS = 0.02, 2000
 # Starts of each kind of mixture in a pool that are left out: some end in poor optima
 _N_SPARE = 2
 _FIRST_ROWS = 10  # of a first batch, for each component
+# Rows whose frequent values are compared with what Gaussians make of them, and largest difference
+_COMPARED_ROWS, _MAX_MISFIT = 2000, 0.05
 # Standard deviations from where on a square leaves no digit of one
 _MAX_DISTANCE = np.finfo(float).eps ** -0.5
 _COVARIANCE_TYPES = {"full", "shrunk", "tied", "factor", "diag"}
@@ -107,7 +111,8 @@ class GaussianMixtureDensity(CircuitDensity):
         of debts, have a positive probability. Columns with such values are independent of the other
         columns within a component, and have no ``means_`` and ``covariances_``: a component has a
         probability of each frequent value and of groups of other numbers. If False, Gaussians
-        spread the probability of frequent values over their neighbours.
+        spread the probability of frequent values over their neighbours, and queries on such columns
+        warn.
     pool : "auto" or int, default="auto"
         Number of restarts that are pooled with equal weights into one mixture; the worst of a few
         further restarts are discarded. If the numbers of factors and components and the type are
@@ -343,6 +348,7 @@ class GaussianMixtureDensity(CircuitDensity):
     def _keep(self, states, table):
         """Set the fitted attributes, and keep the state for partial_fit."""
         self._states, self._units = states, table.take(np.empty(0, dtype=np.intp))
+        self._misfits = None
         vars(self).update(self._attributes(states, table))
 
     def _n_parameters(self):
@@ -369,6 +375,43 @@ class GaussianMixtureDensity(CircuitDensity):
         found = {j: GroupedColumn.fit(j, rows.X[:, j], _weights(rows)) for j in columns}
         return {j: grouped for j, grouped in found.items() if grouped is not None}
 
+    def _frequent_values(self, rows):
+        """Frequent values of columns of Gaussians, each with its frequency, by column."""
+        some = rows.take(np.arange(len(rows.X))[:: 1 + len(rows.X) // _COMPARED_ROWS])
+        found = {}
+        for j in np.flatnonzero(self._cardinalities == 0).tolist():
+            column = describe_column(j, some.X[:, j], _weights(some), 0, "frequent")
+            if len(column.atoms):
+                found[j] = column.atoms, column.fractions[:-1]
+        return found
+
+    def _log_evidence(self, boxes, observed):
+        if self._misfits is None:
+            # Set first: the comparison asks for probabilities, too
+            self._misfits = {}
+            self._misfits = self._describe_misfits()
+        for j in list(self._misfits):
+            if not np.isnan([boxes.lower[:, j], boxes.upper[:, j]]).all():
+                # Once is enough: some queries ask many times
+                warnings.warn(self._misfits.pop(j), stacklevel=4)
+        return super()._log_evidence(boxes, observed)
+
+    def _describe_misfits(self):
+        """For each column with a wrong probability of a frequent value, the worst one in words."""
+        described = {}
+        for j, (values, frequencies) in self._frequent.items():
+            name = self._schema.names[j]
+            found = self.probabilities([{name: value} for value in values.tolist()])
+            worst = np.abs(found - frequencies).argmax()
+            if abs(found[worst] - frequencies[worst]) > _MAX_MISFIT:
+                described[j] = (
+                    f"Conditions on column {name!r} have inaccurate probabilities: "
+                    f"{frequencies[worst]:.2g} of its cells are {values[worst]:g}, and Gaussians "
+                    f"give this value {found[worst]:.2g}. Set point_masses='frequent', or name the "
+                    "column in categorical_features."
+                )
+        return described
+
     @property
     def _cardinalities(self):
         """Number of categories or groups of each column, 0 for Gaussians."""
@@ -392,6 +435,7 @@ class GaussianMixtureDensity(CircuitDensity):
         start = self._given_start
         self._grouped = start._grouped if start else self._group_columns(rows)
         self._map = start._map if start else self._fit_map(rows)
+        self._frequent = self._frequent_values(rows)
         table = self._prepare(rows.X, rows.weight, start._units if start else None)
         settings = EMSettings(
             pseudo_count=self.pseudo_count,

@@ -443,3 +443,27 @@ def test_distributions_within_groups_are_counted_once():
     assert three._n_parameters() - two._n_parameters() == 1 + n_groups - 1
     assert two._n_parameters() < two.circuit_.n_parameters
     assert np.isfinite(two.bic(frame))
+
+
+def test_queries_on_frequent_values_without_point_masses_warn_once():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "fee": np.where(rng.random(300) < 0.4, 0.0, rng.exponential(size=300)),
+            "level": 5.0 * rng.integers(0, 2, 300),
+            "constant": 7.0,
+            "x": rng.normal(size=300),
+        }
+    )
+    density = GaussianMixtureDensity(n_components=2, random_state=0).fit(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        density.probability("x > 0 and constant == 7")
+    with pytest.warns(UserWarning, match="column 'fee'.* cells are 0, and Gaussians .* 0[.]"):
+        density.probability("fee <= 0")
+    with pytest.warns(UserWarning, match="column 'level'"):
+        density.probability("x > 0", given="level == 5")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        density.quantile(0.9, "fee")
+        density.set_params(point_masses="frequent").fit(frame).probability("fee <= 0")
