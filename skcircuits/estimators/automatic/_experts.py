@@ -48,6 +48,9 @@ _TOL = 4e-3
 # Predictions of cells hardly change after so many iterations from a fit to some of the rows, for
 # each time that all rows are more, and at least
 _MORE, _LEAST_MORE = 2.0, 3
+# Of a mixture of many components with separate covariances: rows for each, and how many at least
+# and at most
+_ROWS_PER_COMPONENT, _MANY_COMPONENTS = 60, (16, 48)
 _MAX_KERNEL_WORK = 4e7  # squares of rows times squares of numbers
 _TRIAL = {
     "gaussian_mixture": {"max_iter": 20},
@@ -252,9 +255,9 @@ def experts_for(table, families, criterion, n_massive=0):
 
     Location models and latent trees learn most from few rows. Mixtures of many components with one
     covariance, or of few with separate covariances, and sum-product networks can represent other
-    dependences. Transformed columns and a component per row represent skewed columns and curved
-    relations; they are candidates only if cells are predicted, because other queries have no closed
-    form or take long.
+    dependences. Transformed columns, a component per row and, on tables of many rows, many
+    components with separate covariances represent skewed columns and curved relations; they are
+    candidates only if cells are predicted, because other queries have no closed form or take long.
     """
     n_rows, n_numbers = table.numbers.shape
     n_numbers -= n_massive
@@ -277,6 +280,10 @@ def experts_for(table, families, criterion, n_massive=0):
             found.append(mixture("tied", 1))
         if criterion == "cells":
             found.append(mixture("shrunk", 8, transformation="johnson"))
+            # Curved relations, and groups with dependences of their own, need one everywhere
+            least, most = _MANY_COMPONENTS
+            if n_rows >= least * _ROWS_PER_COMPONENT:
+                found.append(mixture("shrunk", min(most, n_rows // _ROWS_PER_COMPONENT)))
             if (n_rows * n_numbers) ** 2 <= _MAX_KERNEL_WORK:
                 found.append(mixture("tied", "rows"))
     point_masses = masses.get("point_masses", False)

@@ -65,8 +65,9 @@ class AutomaticDensity(CircuitDensity):
         densities with weights of each column that are the same for all rows, because the density
         that explains the observed cells of a row best is not necessarily the one that predicts the
         hidden cells best. Means are restricted to the observed range of a column, extended by one
-        standard deviation. The candidates then include mixtures with transformed columns and, on
-        small tables, mixtures with one component per row.
+        standard deviation. The candidates then include mixtures with transformed columns, on small
+        tables mixtures with one component per row, and on tables of many rows mixtures of up to 48
+        components with separate covariances.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"

@@ -5,7 +5,9 @@ from sklearn.base import clone
 
 from skcircuits import AutomaticDensity, CircuitImputer, GaussianMixtureDensity
 from skcircuits.estimators.automatic import _experts
+from skcircuits.estimators.automatic._experts import experts_for
 from skcircuits.learning.gaussian_mixture import _candidates
+from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
 
 def curved(n_rows=130, seed=0):
@@ -151,3 +153,17 @@ def test_thresholds_are_left_out_where_cells_are_predicted():
     density = AutomaticDensity(selection="cells", random_state=0).fit(decided(190, 0))
     assert density.thresholds_ == {}
     assert len(density.densities_[0].categories_) == 4
+
+
+def test_more_rows_try_more_components_to_predict_cells():
+    rng = np.random.default_rng(0)
+
+    def most_components(n_rows, criterion):
+        table = MixtureTable.prepare(rng.normal(size=(n_rows, 3)), np.zeros(3, int))
+        experts = experts_for(table, ["gaussian_mixture"], criterion)
+        found = [dict(expert.parameters) for expert in experts]
+        return max(own["n_components"] for own in found if own["covariance_type"] == "shrunk")
+
+    assert [most_components(n, "cells") for n in (5000, 1500)] == [48, 25]
+    # Queries of a joint density take longer with each component
+    assert most_components(5000, "log_likelihood") == 8
