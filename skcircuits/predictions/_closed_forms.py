@@ -52,13 +52,14 @@ class Problem:
 
     `response`: the models; `circuit`: the distribution of the rows; variables with cardinalities
     are categorical; `n_columns`: number of columns of the encoded rows; `n_jobs`: number of
-    parallel jobs.
+    parallel jobs; `bounds` of two (d,), or None: least and largest value of each column to draw.
     """
 
     response: Response
     circuit: Circuit
     n_columns: int
     n_jobs: int | None = None
+    bounds: tuple[FloatArray, FloatArray] | None = None
 
     def of_single_models(self) -> list[Problem]:
         """Give the problem of every single model."""

@@ -47,6 +47,7 @@ from skcircuits.predictions.models._additive import (
 )
 from skcircuits.predictions.models._kernel_expansions import build_expansion, nystroem_form
 from skcircuits.predictions.models._logistic import LogisticForm, SoftmaxForm
+from skcircuits.predictions.models._piecewise import piecewise_form
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 REGRESSORS = (
@@ -158,10 +159,10 @@ def linear_form(problem: Problem) -> LinearForm:
 
 
 def build_linear(model: Any, problem: Problem) -> ClosedForm:
-    """Build the form of linear models, on landmarks, on the columns or on squares."""
+    """Build the form of linear models, on landmarks, columns, squares or functions of columns."""
     reasons = []
     # Landmarks first: their kernels may be so narrow that no trial row is near one
-    for form in (nystroem_form, linear_form, quadratic_form):
+    for form in (nystroem_form, linear_form, quadratic_form, piecewise_form):
         try:
             return form(problem)
         except NoClosedFormError as reason:

@@ -1,0 +1,244 @@
+"""Sums of functions of single columns, each integrated by quadrature over its column.
+
+Linear models after splines, bins, logarithms or power transformations are of this kind. A function
+of one number is approximated by a Chebyshev polynomial on each of some panels, which are halved
+until the polynomial agrees with the function (Pachón, Platte and Trefethen, 2010, "Piecewise-smooth
+chebfuns"). A Gaussian is then integrated over the panels that it meets by Gauss-Legendre rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from scipy.special import ndtr
+
+from skcircuits.parallel import memory_bound_chunks
+from skcircuits.predictions._closed_forms import NoClosedFormError, Problem, is_plainly_missing
+from skcircuits.predictions._components import ConditionedRows, GaussianComponents
+from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+N_COEFFICIENTS = 16
+POINTS = chebyshev.chebpts1(N_COEFFICIENTS)
+TO_COEFFICIENTS = np.linalg.inv(chebyshev.chebvander(POINTS, N_COEFFICIENTS - 1))
+TESTS = np.linspace(-0.97, 0.95, 7)
+N_PANELS = 16  # at first
+MAX_PANELS = 1000  # of a column; kinks at all quantiles of a table need more
+TOL = 1e-12
+LEAST_WIDTH = 1e-14  # of a panel, relative to the values of the column: a jump is in it
+WIDTH = 15.0  # of the domain, in standard deviations of the column on either side of its mean
+# A Gaussian ends where its tail is negligible; it is smooth over segments of this length
+CUTS = np.linspace(-8.0, 8.0, 9)
+NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(12)
+NEGLIGIBLE = 1e-14  # probability of a component
+
+
+@dataclass(frozen=True, eq=False)
+class PiecewiseFunction:
+    """A function of one number with k outputs, constant beyond its domain where it is bounded.
+
+    `edges` (p + 1,): ends of the panels; `coefficients` (p, N_COEFFICIENTS, k): of Chebyshev
+    polynomials on them.
+    """
+
+    edges: FloatArray
+    coefficients: FloatArray
+
+    def __call__(self, panels: IntArray, values: FloatArray) -> FloatArray:
+        """Evaluate at values (s, g) within panels (s,), shape (s, g, k)."""
+        lower, upper = self.edges[panels][:, None], self.edges[panels + 1][:, None]
+        places = (2.0 * values - lower - upper) / (upper - lower)
+        basis = chebyshev.chebvander(places, N_COEFFICIENTS - 1)
+        return np.asarray(basis @ self.coefficients[panels])
+
+    def ends(self) -> FloatArray:
+        """Values at both ends of the domain, shape (2, k)."""
+        panels = np.array([0, len(self.edges) - 2])
+        return self(panels, self.edges[[0, -1]][:, None])[:, 0]
+
+    def normal_means(self, means: FloatArray, stds: FloatArray) -> FloatArray:
+        """Expectations under normal distributions, shape (q, k)."""
+        stds = np.maximum(stds, 1e-9 * (self.edges[-1] - self.edges[0]))
+        # Beyond the domain the function is constant
+        low = ndtr((self.edges[0] - means) / stds)[:, None]
+        high = ndtr((means - self.edges[-1]) / stds)[:, None]
+        first, last = self.ends()
+        result = low * first + high * last
+        query, lower, upper = self._segments(means, stds)
+        for chunk in memory_bound_chunks(len(query), 8 * len(NODES) * 4 * N_COEFFICIENTS):
+            own, centre = query[chunk], (lower[chunk] + upper[chunk])[:, None] / 2.0
+            half = (upper[chunk] - lower[chunk])[:, None] / 2.0
+            values = centre + half * NODES
+            masses = np.exp(-0.5 * ((values - means[own, None]) / stds[own, None]) ** 2)
+            masses *= half * NODE_WEIGHTS / (np.sqrt(2.0 * np.pi) * stds[own, None])
+            panels = np.searchsorted(self.edges, centre[:, 0], side="right") - 1
+            panels = np.clip(panels, 0, len(self.edges) - 2)
+            found = np.einsum("sg,sgk->sk", masses, self(panels, values))
+            np.add.at(result, own, found)
+        return result
+
+    def _segments(
+        self, means: FloatArray, stds: FloatArray
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Segments that edges and the scale of each Gaussian cut out: query, lower, upper."""
+        cuts = np.clip(means[:, None] + CUTS * stds[:, None], self.edges[0], self.edges[-1])
+        first = np.searchsorted(self.edges, cuts[:, 0])
+        counts = np.searchsorted(self.edges, cuts[:, -1]) - first
+        starts = np.repeat(first - np.cumsum(counts) + counts, counts)
+        inner = self.edges[starts + np.arange(counts.sum())]
+        query = np.concatenate(
+            [np.repeat(np.arange(len(means)), len(CUTS)), np.repeat(np.arange(len(means)), counts)]
+        )
+        points = np.concatenate([cuts.ravel(), inner])
+        order = np.lexsort((points, query))
+        query, points = query[order], points[order]
+        inside = (query[1:] == query[:-1]) & (points[1:] > points[:-1])
+        return query[:-1][inside], points[:-1][inside], points[1:][inside]
+
+
+@dataclass(frozen=True, eq=False)
+class PiecewiseForm:
+    """Mean of f(x) = f(reference) + Σ_j g_j(x_j).
+
+    `reference` (d,): the row that missing cells are taken from, where all g_j vanish; `functions`:
+    g_j of the numeric columns; `tables`: g_j of the states of each categorical column.
+    """
+
+    response: Response
+    reference: FloatArray
+    functions: dict[int, PiecewiseFunction]
+    tables: dict[int, FloatArray]
+    components: GaussianComponents
+    is_bounded: bool
+    name: str = "functions of single columns"
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Memory that one row takes."""
+        return self.components.bytes_per_row
+
+    def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
+        """Rows whose missing cells lie within the panels, unless the draws are bounded."""
+        if with_variance:
+            return np.zeros(len(rows), dtype=bool)
+        covered = is_plainly_missing(rows)
+        if self.is_bounded:
+            return covered
+        for j, _, means, stds, _, own in self._missing(rows, self._conditioned(rows)):
+            edges = self.functions[j].edges
+            reach = CUTS[-1] * stds
+            inside = (means - reach >= edges[0]) & (means + reach <= edges[-1])
+            np.logical_and.at(covered, own, inside)
+        return covered
+
+    def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
+        """Compute the means."""
+        conditioned = self._conditioned(rows)
+        missing = np.isnan(rows.cells)
+        mean = self.response(np.where(missing, self.reference, rows.cells))
+        for _, function, means, stds, weights, own in self._missing(rows, conditioned):
+            np.add.at(mean, own, weights[:, None] * function.normal_means(means, stds))
+        for j, table in self.tables.items():
+            posterior = conditioned.weights.T @ self.components.tables[j]
+            mean[missing[:, j]] += posterior[missing[:, j]] @ table
+        return Expectation.exact(mean)
+
+    def _conditioned(self, rows: IncompleteRows) -> ConditionedRows:
+        return self.components.conditioned(rows.evidence)
+
+    def _missing(
+        self, rows: IncompleteRows, conditioned: ConditionedRows
+    ) -> Iterator[tuple[int, PiecewiseFunction, FloatArray, FloatArray, FloatArray, IntArray]]:
+        """Yield column, function, and of each row and component: mean, std, weight and row."""
+        identity = np.eye(len(self.components.columns))
+        means, variances = conditioned.projected(identity)
+        for place, j in enumerate(self.components.columns.tolist()):
+            absent = np.isnan(rows.cells[:, j]) & (conditioned.weights > NEGLIGIBLE)
+            component, own = np.nonzero(absent)
+            stds = np.sqrt(np.maximum(variances[component, own, place], 0.0))
+            weights = conditioned.weights[component, own]
+            yield j, self.functions[j], means[component, own, place], stds, weights, own
+
+
+def piecewise_form(problem: Problem) -> PiecewiseForm:
+    """Build the form of models that are sums of piecewise smooth functions of single columns."""
+    components = GaussianComponents.of(problem.circuit)
+    reference = problem.location
+    reference[list(problem.circuit.cardinalities)] = 0.0
+    trials = problem.trial_rows()
+    if problem.bounds is not None:
+        reference, trials = (np.clip(cells, *problem.bounds) for cells in (reference, trials))
+    base = problem.ask(problem.response, reference[None])[0]
+
+    def changes(columns: IntArray, values: FloatArray) -> FloatArray:
+        """g_j of values of columns, shape (n, k)."""
+        rows = np.repeat(reference[None], len(values), axis=0)
+        rows[np.arange(len(rows)), columns] = values
+        return problem.ask(problem.response, rows) - base
+
+    expected = problem.ask(problem.response, trials)
+    every = np.repeat(np.arange(trials.shape[1]), len(trials))
+    parts = changes(every, trials.T.ravel()).reshape(trials.shape[1], len(trials), -1)
+    problem.check(base + parts.sum(axis=0), expected, "a sum of functions of single columns")
+    tables = {
+        j: changes(np.full(n, j), np.arange(float(n)))
+        for j, n in problem.circuit.cardinalities.items()
+    }
+    functions = _approximate(changes, components.columns, _domains(problem))
+    bounded = problem.bounds is not None
+    return PiecewiseForm(problem.response, reference, functions, tables, components, bounded)
+
+
+def _domains(problem: Problem) -> tuple[FloatArray, FloatArray]:
+    """Least and largest value of each column for which its function is approximated."""
+    if problem.bounds is not None:
+        return problem.bounds
+    reach = WIDTH * np.where(problem.scale > 0, problem.scale, 1.0)
+    return problem.location - reach, problem.location + reach
+
+
+def _approximate(
+    function: Callable[[IntArray, FloatArray], FloatArray],
+    columns: IntArray,
+    domains: tuple[FloatArray, FloatArray],
+) -> dict[int, PiecewiseFunction]:
+    """Approximate functions of several columns, whose panels are halved together."""
+    lower, upper = domains
+    least = LEAST_WIDTH * np.maximum(upper - lower, np.maximum(np.abs(lower), np.abs(upper)))
+    ends = np.linspace(lower[columns], upper[columns], N_PANELS + 1)
+    column = np.repeat(columns, N_PANELS)
+    low, high = ends[:-1].T.ravel(), ends[1:].T.ravel()
+    done: list[tuple[IntArray, FloatArray, FloatArray, FloatArray]] = []
+    size: FloatArray | None = None
+    while len(column):
+        centre, half = (low + high)[:, None] / 2.0, (high - low)[:, None] / 2.0
+        places = np.concatenate([POINTS, TESTS])
+        values = function(np.repeat(column, len(places)), (centre + half * places).ravel())
+        values = values.reshape(len(column), len(places), -1)
+        coefficients = TO_COEFFICIENTS @ values[:, :N_COEFFICIENTS]
+        basis = chebyshev.chebvander(TESTS, N_COEFFICIENTS - 1)
+        error = np.abs(basis @ coefficients - values[:, N_COEFFICIENTS:]).max(axis=1)
+        # Errors are relative to the values nearby, or to typical ones
+        if size is None:
+            size = np.median(np.abs(values).max(axis=1), axis=0)
+        fits = (error <= TOL * np.maximum(np.abs(values).max(axis=1), size)).all(axis=1)
+        fits |= high - low <= least[column]
+        done.append((column[fits], low[fits], high[fits], coefficients[fits]))
+        column, low, high, middle = (a[~fits] for a in (column, low, high, centre[:, 0]))
+        column, low, high = (
+            np.tile(column, 2),
+            np.concatenate([low, middle]),
+            np.concatenate([middle, high]),
+        )
+        if sum(len(part[0]) for part in done) + len(column) > MAX_PANELS * len(columns):
+            raise NoClosedFormError("the functions of single columns have too many kinks")
+    every, low, high, coefficients = (np.concatenate(parts) for parts in zip(*done, strict=True))
+    result = {}
+    for j in columns.tolist():
+        own = np.flatnonzero(every == j)
+        own = own[np.argsort(low[own])]
+        result[j] = PiecewiseFunction(np.append(low[own], high[own[-1]]), coefficients[own])
+    return result
