@@ -11,7 +11,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.tabular._columns import FLOATS, INTEGERS, around_constants
+from skcircuits.tabular._columns import INTEGERS, NUMBERS, around_constants
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._binding import Total
 from skcircuits.tabular.queries._sets import Cell, CodeSet, NumberSet
@@ -155,9 +155,10 @@ class Boxes:
         So an interval and its complement leave nothing out. Half-way between integers nothing is,
         and a single number has probability zero, unless all floats count.
         """
-        grids = np.zeros(self.upper.shape[1]) if self.grids is None else self.grids
-        ends_there = (grids == INTEGERS) & (self.upper != np.floor(self.upper))
-        ends_there |= (self.lower == self.upper) & (grids != INTEGERS) & (grids != FLOATS)
+        ends_there = self.lower == self.upper
+        if self.grids is not None and self.grids.any():
+            ends_there &= self.grids == NUMBERS
+            ends_there |= (self.grids == INTEGERS) & (self.upper != np.floor(self.upper))
         return np.where(ends_there, self.upper, np.nextafter(self.upper, np.inf))
 
     def without_empty(self) -> Boxes:
