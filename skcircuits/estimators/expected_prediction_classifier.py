@@ -29,6 +29,7 @@ from skcircuits.exceptions import must
 from skcircuits.predictions._closed_forms import last_step
 
 MAX_LANDMARKS = 300  # of the default classifier
+ANSWERS = ("predict_proba", "decision_function")
 N_TRIALS = 100  # rows on which the kind of answers of the classifier is found
 
 
@@ -184,13 +185,16 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
 
     def _classes_of(self, answers, method):
         """Classes with the largest answers (n, k) to a method."""
+        decides = method == "decision_function"
+        if self._is_multilabel:
+            chosen = (answers > (0.0 if decides else 0.5)).astype(int)
+            if not isinstance(self.classes_, list):
+                return chosen
+            return np.stack([c[own] for c, own in zip(self.classes_, chosen.T)], axis=1)
         if isinstance(self.classes_, list):
             parts = np.split(answers, np.cumsum([len(c) for c in self.classes_])[:-1], axis=1)
             labels = [c[part.argmax(axis=1)] for c, part in zip(self.classes_, parts)]
             return np.stack(labels, axis=1)
-        decides = method == "decision_function"
-        if self._is_multilabel:
-            return (answers > (0.0 if decides else 0.5)).astype(int)
         if decides and answers.shape[1] == 1:
             return self.classes_[(answers[:, 0] > 0).astype(int)]
         if decides and self._decides_pairs:
@@ -218,7 +222,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             If the standard error is above `tol` after `n_draws` draws.
         """
         answers = self._respond(X, "predict_proba").mean
-        if isinstance(self.classes_, list):
+        if isinstance(self.classes_, list) and not self._is_multilabel:
             return np.split(answers, np.cumsum([len(c) for c in self.classes_])[:-1], axis=1)
         return answers
 
@@ -289,7 +293,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     @property
     def _responses(self):
         """Methods of the classifier, in order of preference."""
-        methods = [m for m in ("predict_proba", "decision_function") if hasattr(self.estimator_, m)]
+        methods = [m for m in ANSWERS if hasattr(self.estimator_, m)]
         return methods or ["votes"]
 
     def _check_targets(self, y, X):
@@ -307,11 +311,13 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     def _answer_scale(self, models, y):
         drawn = self.circuit_.sample(N_TRIALS, random_state=0)
         rows = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
-        # Labels that do not exclude each other share one array of classes
         table, (model, *_) = self._schema.decode(rows), models
         labels = model.predict(table)
-        self._is_multilabel = np.ndim(labels) == 2 and not isinstance(model.classes_, list)
-        self._decides_pairs = _decides_pairs(model, table, labels)
+        method = next((m for m in ANSWERS if hasattr(model, m)), None)
+        # Labels that do not exclude each other have a column each in one array of answers
+        answers = getattr(model, method)(table) if method else model.classes_
+        self._is_multilabel = np.ndim(labels) == 2 and not isinstance(answers, list)
+        self._decides_pairs = np.ndim(labels) == 1 and _decides_pairs(model, table, labels)
         return 1.0
 
     def _default_estimator(self, y):

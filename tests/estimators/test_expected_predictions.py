@@ -21,10 +21,11 @@ from sklearn.ensemble import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
 from sklearn.inspection import permutation_importance
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, RidgeClassifier
 from sklearn.metrics import log_loss, root_mean_squared_error
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
-from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -453,6 +454,34 @@ def test_logarithms_of_probabilities(classes):
     for logs, own in zip(several.predict_log_proba(X), several.predict_proba(X), strict=True):
         np.testing.assert_array_equal(logs, np.log(own))
     assert not hasattr(classifier(LinearSVC()).fit(X, y), "predict_log_proba")
+
+
+@pytest.mark.parametrize(
+    ("model", "methods"),
+    [
+        (ClassifierChain(LogisticRegression()), ("predict_proba", "decision_function")),
+        (ClassifierChain(LinearSVC()), ("decision_function",)),
+        (RidgeClassifier(), ("decision_function",)),
+        (OneVsRestClassifier(LinearSVC()), ("decision_function",)),
+    ],
+    ids=["chain", "chain of decisions", "ridge", "one versus rest"],
+)
+def test_labels_that_do_not_exclude_each_other(model, methods, numbers):
+    X, _ = numbers
+    labels = (X[:, :3] > np.median(X[:, :3], axis=0)).astype(int)
+    wrapped = classifier(model).fit(X, labels)
+    incomplete = hide(X)
+    for method in methods:
+        own = getattr(wrapped.estimator_, method)(X)
+        np.testing.assert_array_equal(getattr(wrapped, method)(X), own)
+        expected = getattr(wrapped, method)(incomplete)
+        assert expected.shape == own.shape
+    predicted = wrapped.predict(incomplete)
+    assert predicted.shape == labels.shape and wrapped.score(X, labels) > 0.5
+    first = getattr(wrapped, methods[0])(incomplete)
+    threshold = 0.5 if methods[0] == "predict_proba" else 0.0
+    holes = np.isnan(incomplete).any(axis=1)
+    np.testing.assert_array_equal(predicted[holes], (first > threshold)[holes])
 
 
 class _WithoutTags:

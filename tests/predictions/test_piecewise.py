@@ -153,6 +153,7 @@ def test_products_and_very_many_kinks_are_drawn(transformer):
     assert form is None and reason == "the model is not a sum of functions of single columns"
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_logarithms_of_positive_columns():
     rng = np.random.default_rng(0)
     X = np.exp(rng.normal(size=(200, 2)) @ [[1.0, 0.5], [0.0, 0.5]])
