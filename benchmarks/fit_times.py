@@ -26,7 +26,7 @@ OURS = {
     "ChowLiuDensity, 16 trees": ChowLiuDensity(n_components=16),
     "StrudelDensity": StrudelDensity(),
     "HiddenChowLiu, 12, 15 passes": HiddenChowLiuDensity(n_latent_states=12, max_iter=15),
-    "HiddenChowLiu, 16, 40 passes": HiddenChowLiuDensity(max_iter=40),
+    "HiddenChowLiu, 16, 40 passes": HiddenChowLiuDensity(n_latent_states=16, max_iter=40),
     "HiddenChowLiuDensity": HiddenChowLiuDensity(),
     "HiddenChowLiuDensity, 32": HiddenChowLiuDensity(n_latent_states=32),
 }
