@@ -7,7 +7,7 @@ from _keel import KEEL, load_keel
 from _realistic_tables import KINDS, realistic_table
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine, make_friedman1
 
-__all__ = ["SETS", "hide", "is_classification", "load"]
+__all__ = ["SETS", "hide", "is_classification", "load", "n_training_rows"]
 
 # name: (folder, target, columns that hold categories); None: one of scikit-learn's
 CLASSES = {
@@ -41,12 +41,15 @@ MORE_CLASSES = {
     "pima_zeros_missing": ("missing", "class", []),
 }
 KEEL_TABLES = [f"keel_{name}" for name in KEEL]
+GENERATED = {f"generated {kind}": kind for kind in KINDS}
+N_TEST = 1200  # rows of generated tables: they resolve differences of 1 %
 # Sets of tables by name
 SETS = {
     "all": [*CLASSES, *NUMBERS],
     "classes": [*CLASSES, *MORE_CLASSES, *KINDS],
     "numbers": list(NUMBERS),
     "keel": KEEL_TABLES,
+    "generated": list(GENERATED),
 }
 _FEWEST_ROWS = 15  # of a class that calibration in three folds can do with
 
@@ -62,7 +65,10 @@ def load(name, seed, n_rows=900):
     if name in KEEL_TABLES:
         X, y = _from_keel(name.removeprefix("keel_"), seed, n_rows)
     elif name in KINDS:
-        X, y = _realistic(name)
+        X, y = _with_target(*realistic_table(list(KINDS).index(name)), _FEWEST_ROWS)
+    elif name in GENERATED:
+        X, y = _generated(GENERATED[name], seed, n_rows)
+        n_rows = len(y)
     else:
         source = (CLASSES | MORE_CLASSES | NUMBERS)[name]
         X, y = _bundled(name, seed, n_rows) if source is None else _from_file(name, *source)
@@ -102,14 +108,26 @@ def _from_keel(name, seed, n_rows):
     return X[[c for c in X if X[c].nunique() > 1]], table["class"].astype(str).to_numpy()
 
 
-def _realistic(name):
-    """A generated table; its target is the first category without rare ones."""
-    cells, categories = realistic_table(list(KINDS).index(name))
+def n_training_rows(name, n_rows):
+    """How many of the first rows of a loaded table are for training."""
+    return n_rows - N_TEST if name in GENERATED else 2 * n_rows // 3
+
+
+def _generated(kind, seed, n_rows):
+    """A table with as many training rows, and further rows for the test."""
+    numbers, labels = KINDS[kind](n_rows + N_TEST, np.random.default_rng([19, seed]))
+    categories = np.arange(len(numbers), len(numbers) + len(labels))
+    least = _FEWEST_ROWS * (n_rows + N_TEST) / n_rows
+    return _with_target(np.column_stack([*numbers, *labels]).astype(float), categories, least)
+
+
+def _with_target(cells, categories, fewest):
+    """A frame and its target, the first category all of whose states have enough rows."""
     table = pd.DataFrame(cells, columns=[f"x{j}" for j in range(cells.shape[1])])
     for column in table.columns[categories]:
         table[column] = table[column].map(lambda cell: f"c{cell:.0f}").astype("category")
     sizes = {c: table[c].value_counts().min() for c in table.columns[categories]}
-    target = next(c for c, size in sizes.items() if size >= _FEWEST_ROWS)
+    target = next(c for c, size in sizes.items() if size >= fewest)
     return table.drop(columns=target), table[target].astype(str).to_numpy()
 
 
