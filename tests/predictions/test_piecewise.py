@@ -18,6 +18,7 @@ from sklearn.preprocessing import (
 from skcircuits import ExpectedPredictionRegressor, GaussianMixtureDensity
 from skcircuits.predictions import find_closed_form
 from skcircuits.predictions._closed_forms import Problem
+from skcircuits.predictions.models import _piecewise
 from tests.predictions.test_closed_forms import (
     NAN,
     gaussian_circuit,
@@ -143,6 +144,12 @@ def test_rows_far_from_the_data_are_drawn():
     form, _ = find_closed_form(problem)
     far = rows_of([[1e3, NAN, 1.0], [0.3, NAN, 1.0], [1e3, 0.0, NAN]])
     assert form.covers(far, with_variance=False).tolist() == [False, True, True]
+
+
+def test_very_many_columns_are_drawn(monkeypatch):
+    problem = fitted(SplineTransformer(), gaussian_circuit())
+    monkeypatch.setattr(_piecewise, "MAX_COLUMNS", 1)
+    assert find_closed_form(problem)[0] is None
 
 
 @pytest.mark.parametrize(

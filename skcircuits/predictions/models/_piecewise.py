@@ -33,6 +33,9 @@ WIDTH = 15.0  # of the domain, in standard deviations of the column on either si
 # A Gaussian ends where its tail is negligible; it is smooth over segments of this length
 CUTS = np.linspace(-8.0, 8.0, 9)
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(12)
+# Values of a column are tried in whole rows: the cost grows with the square of the columns
+MAX_COLUMNS = 64
+BYTES_PER_CELL = 8 * 8  # of a row and what transformers make of it
 NEGLIGIBLE = 1e-14  # probability of a component
 
 
@@ -166,23 +169,25 @@ class PiecewiseForm:
 def piecewise_form(problem: Problem) -> PiecewiseForm:
     """Build the form of models that are sums of piecewise smooth functions of single columns."""
     components = GaussianComponents.of(problem.circuit)
+    if len(components.columns) > MAX_COLUMNS:
+        raise NoClosedFormError(f"functions of more than {MAX_COLUMNS} columns are not integrated")
     reference = problem.location
     reference[list(problem.circuit.cardinalities)] = 0.0
     trials = problem.trial_rows()
     if problem.bounds is not None:
         reference, trials = (np.clip(cells, *problem.bounds) for cells in (reference, trials))
+    _check_additive(problem, trials)
     base = problem.ask(problem.response, reference[None])[0]
 
     def changes(columns: IntArray, values: FloatArray) -> FloatArray:
         """g_j of values of columns, shape (n, k)."""
-        rows = np.repeat(reference[None], len(values), axis=0)
-        rows[np.arange(len(rows)), columns] = values
-        return problem.ask(problem.response, rows) - base
+        parts = []
+        for chunk in memory_bound_chunks(len(values), BYTES_PER_CELL * len(reference)):
+            rows = np.repeat(reference[None], len(values[chunk]), axis=0)
+            rows[np.arange(len(rows)), columns[chunk]] = values[chunk]
+            parts.append(problem.ask(problem.response, rows) - base)
+        return np.concatenate(parts)
 
-    expected = problem.ask(problem.response, trials)
-    every = np.repeat(np.arange(trials.shape[1]), len(trials))
-    parts = changes(every, trials.T.ravel()).reshape(trials.shape[1], len(trials), -1)
-    problem.check(base + parts.sum(axis=0), expected, "a sum of functions of single columns")
     tables = {
         j: changes(np.full(n, j), np.arange(float(n)))
         for j, n in problem.circuit.cardinalities.items()
@@ -190,6 +195,17 @@ def piecewise_form(problem: Problem) -> PiecewiseForm:
     functions = _approximate(changes, components.columns, _domains(problem))
     bounded = problem.bounds is not None
     return PiecewiseForm(problem.response, reference, functions, tables, components, bounded)
+
+
+def _check_additive(problem: Problem, rows: FloatArray) -> None:
+    """Refuse models for which the sum of two answers changes if two rows exchange some cells."""
+    rng = np.random.default_rng(0)
+    others = rng.permutation(rows)
+    exchanged = rng.random(rows.shape) < 0.5
+    mixed = np.where(exchanged, others, rows), np.where(exchanged, rows, others)
+    answers = problem.ask(problem.response, np.vstack([rows, others, *mixed]))
+    first, second, third, fourth = np.split(answers, 4)
+    problem.check(first + second, third + fourth, "a sum of functions of single columns")
 
 
 def _domains(problem: Problem) -> tuple[FloatArray, FloatArray]:
