@@ -9,7 +9,7 @@ variables.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
@@ -28,7 +28,7 @@ from skcircuits.graphical.inference._rows import (
     read_rows,
     variable_index,
 )
-from skcircuits.numerics._arrays import float_array, integers, listed
+from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -272,8 +272,7 @@ default="auto"
         float
             ``I(first; second | given, evidence)``; zero if the groups are independent.
         """
-        groups = {"first": first, "second": second, "given": given}
-        first, second, given = (listed(group, name) for name, group in groups.items())
+        first, second, given = map(self._read_variables, (first, second, given))
         joint = self.joint_marginal([*first, *second, *given], evidence)
         axes = np.arange(joint.ndim)
         of_first, of_second, _ = np.split(axes, np.cumsum([len(first), len(second)]))
@@ -335,10 +334,11 @@ default="auto"
         return codes.astype(np.float64).reshape(n_samples, *shape)
 
     def _read_variables(self, variables: Sequence[Any]) -> list[int]:
-        if isinstance(variables, str) or not np.iterable(variables):
-            raise ValueError(
-                must("variables", "be a sequence of numbers or names", variables=variables)
-            )
+        # Of a mapping, the keys would be taken for variables whose states are not observed
+        if isinstance(variables, str | Mapping) or not np.iterable(variables):
+            condition = "be a sequence of numbers or names"
+            way_out = "Observed states are passed as evidence."
+            raise ValueError(must("variables", condition, way_out, variables=variables))
         columns = [
             variable_index(v, len(self.cardinalities), self.variable_names) for v in variables
         ]

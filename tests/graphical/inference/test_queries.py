@@ -108,3 +108,17 @@ def test_names_and_mistakes():
     with pytest.raises(MemoryError):
         wide.joint_marginal(range(12))
     assert_allclose(wide.entropy(), 12 * np.log(9))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model, states: model.mutual_information([1], [2], states),
+        lambda model, states: model.entropy(states),
+        lambda model, states: model.joint_marginal(states),
+    ],
+)
+def test_observed_states_are_not_taken_for_variables(ask):
+    model = BayesianNetwork([[], [0], [0]], [[0.5, 0.5], np.eye(2), np.eye(2)])
+    with pytest.raises(ValueError, match="variables must be .* Observed states are passed as evid"):
+        ask(model, {0: 1})
