@@ -5,9 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
+from scipy.special import expit
 
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array, listed
+
+# Newton's step, in standard errors, from coefficients that count as a maximum of the likelihood
+MAX_STEP = 0.5
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,8 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
     Raises
     ------
     ValueError
-        If there are fewer than two tables, shapes differ, or a variance is not positive.
+        If there are fewer than two tables, shapes differ, or a variance or the degrees of freedom
+        are not positive.
     TypeError
         If the names are not a sequence.
 
@@ -157,6 +162,9 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
     estimates, variances = _checked(estimates, variances)
     if not isinstance(names, Iterable):
         raise TypeError(must("names", "be a sequence of strings", names=names))
+    names = (names,) if isinstance(names, str) else tuple(names)
+    if names and len(names) != estimates.shape[1]:
+        raise ValueError(must("names", f"be one for each of {estimates.shape[1]}", names=names))
     m = len(estimates)
     within, between = variances.mean(axis=0), estimates.var(axis=0, ddof=1)
     # Rubin (1987): m tables estimate the variance between tables with an error of its own
@@ -166,8 +174,13 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
     with np.errstate(divide="ignore"):
         # If the tables agree, no information is missing: a normal distribution
         freedom = (m - 1) / fraction**2
-    if complete_degrees_of_freedom is not None:
-        nu = float(complete_degrees_of_freedom)
+    nu = np.inf if complete_degrees_of_freedom is None else float(complete_degrees_of_freedom)
+    if not nu > 0:
+        condition = "be positive"
+        raise ValueError(
+            must("complete_degrees_of_freedom", condition, complete_degrees_of_freedom=nu)
+        )
+    if np.isfinite(nu):
         # Barnard and Rubin (1999): small tables have few degrees of freedom even without missing
         # values
         observed = (nu + 1) / (nu + 3) * nu * (1 - fraction)
@@ -181,7 +194,7 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
         between,
         freedom,
         missing_information,
-        tuple(names),
+        names,
     )
 
 
@@ -205,7 +218,9 @@ def pool_models(models, X, y):
     Raises
     ------
     ValueError
-        If a model has another type or is penalised, or if the numbers of models and tables differ.
+        If a model has another type or is penalised, if the numbers of models and tables differ, if
+        columns are linearly dependent, or if a model does not maximise the likelihood of its table,
+        for instance since it was fitted with weights or has not converged.
 
     Notes
     -----
@@ -284,21 +299,48 @@ def _coefficients(model, X, y):
         condition = "be LinearRegression, or LogisticRegression with C=np.inf"
         way_out = "Compute variances yourself and use pool(estimates, variances)."
         raise ValueError(must("models", condition, way_out, model=model))
-    X, coefficients = float_array(X, "X"), np.ravel(model.coef_)
+    X, y, coefficients = float_array(X, "X"), np.ravel(y), np.ravel(model.coef_)
     if np.ndim(model.coef_) == 2 and len(model.coef_) > 1:
         raise ValueError(must("models", "have one output", n_outputs=len(model.coef_)))
     if model.fit_intercept:
         X = np.column_stack([np.ones(len(X)), X])
         coefficients = np.concatenate([np.ravel(model.intercept_), coefficients])
-    score = X @ coefficients
-    if kind == "LinearRegression":
-        residual = np.asarray(y, dtype=np.float64) - score
-        # The Fisher information: its inverse has the variances on its diagonal
-        information = X.T @ X * (len(X) - X.shape[1]) / (residual @ residual)
-    else:
-        probability = 1 / (1 + np.exp(-score))
-        information = (X * (probability * (1 - probability))[:, None]).T @ X
-    return coefficients, np.diag(np.linalg.inv(information))
+    if X.shape != (len(y), len(coefficients)):
+        condition = f"be the {len(y)} rows and the columns that its model was fitted to"
+        raise ValueError(must("Every table of X", condition, shape=X.shape, model=model))
+    _require_enough_rows(X)
+    gradient, information = _derivatives(model, X, y, X @ coefficients)
+    covariance = np.linalg.inv(information)
+    variances = np.diag(covariance)
+    # A maximum of the likelihood is where Newton's method stays
+    if (np.abs(covariance @ gradient) > MAX_STEP * np.sqrt(variances)).any():
+        condition = "maximise the likelihood of its table and target"
+        way_out = "Fit it to them without weights and constraints, with columns in the same order."
+        raise ValueError(must("Every model", condition, way_out, model=model))
+    return coefficients, variances
+
+
+def _require_enough_rows(X):
+    """Refuse designs (n, k) that do not determine the coefficients and their variances."""
+    scales = np.abs(X).max(axis=0)
+    rank = np.linalg.matrix_rank(X / np.where(scales > 0, scales, 1.0))
+    if rank < X.shape[1] or len(X) <= rank:
+        condition = "be linearly independent, with the intercept, and fewer than the rows"
+        way_out = "Leave some columns out of the models."
+        raise ValueError(
+            must("Columns of X", condition, way_out, n_rows=len(X), n_columns=X.shape[1], rank=rank)
+        )
+
+
+def _derivatives(model, X, y, score):
+    """Gradient (k,) and Fisher information (k, k) of the log likelihood at coefficients."""
+    if type(model).__name__ == "LinearRegression":
+        residual = y.astype(np.float64) - score
+        precision = (len(X) - X.shape[1]) / (residual @ residual)
+        return X.T @ residual * precision, X.T @ X * precision
+    probability = expit(score)
+    weights = probability * (1 - probability)
+    return X.T @ ((y == model.classes_[1]) - probability), (X * weights[:, None]).T @ X
 
 
 def _names(model, n_coefficients):

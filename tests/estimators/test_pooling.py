@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from skcircuits import CircuitImputer, GaussianMixtureDensity, pool, pool_models
@@ -102,3 +103,57 @@ def test_intervals_cover_the_truth():
 def test_no_models_are_refused_by_name():
     with pytest.raises(ValueError, match="models must hold one fitted model"):
         pool_models([], [], [])
+
+
+@pytest.fixture
+def analysis():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2)) * [1.0, 100.0]
+    return X, X @ [1.0, 0.02] + rng.normal(size=60)
+
+
+@pytest.mark.parametrize("kind", ["linear", "logistic"])
+def test_models_of_other_rows_weights_or_columns_are_refused(analysis, kind):
+    X, y = analysis
+    weights = np.where(y > 0, 10.0, 1.0)
+    y = y if kind == "linear" else np.where(y > 0, "yes", "no")
+    model = LinearRegression() if kind == "linear" else LogisticRegression(C=np.inf, max_iter=1000)
+    model.fit(X, y)
+    assert np.isfinite(pool_models([model] * 2, [X] * 2, y).standard_error).all()
+    weighted = clone(model).fit(X, y, sample_weight=weights)
+    for models, tables in [(model, X[:, ::-1]), (model, X[::-1]), (weighted, X)]:
+        with pytest.raises(ValueError, match="Every model must maximise the likelihood"):
+            pool_models([models] * 2, [tables] * 2, y)
+
+
+def test_tables_that_do_not_determine_the_coefficients_are_refused(analysis):
+    X, y = analysis
+    for table in (np.column_stack([X, X[:, 0]]), np.column_stack([X, np.full(60, 3.0)])):
+        model = LinearRegression().fit(table, y)
+        with pytest.raises(ValueError, match="Columns of X must be linearly independent"):
+            pool_models([model] * 2, [table] * 2, y)
+    few = LinearRegression().fit(X[:3], y[:3])
+    with pytest.raises(ValueError, match=r"fewer than the rows; got n_rows=3"):
+        pool_models([few] * 2, [X[:3]] * 2, y[:3])
+    with pytest.raises(ValueError, match="Every table of X must be the 60 rows"):
+        pool_models([LinearRegression().fit(X, y)] * 2, [X[:, :1]] * 2, y)
+
+
+def test_targets_may_be_columns(analysis):
+    X, y = analysis
+    expected = pool_models([LinearRegression().fit(X, y)] * 2, [X] * 2, y)
+    model = LinearRegression().fit(X, y[:, None])
+    pooled = pool_models([model] * 2, [X] * 2, [y[:, None]] * 2)
+    np.testing.assert_allclose(pooled.standard_error, expected.standard_error)
+
+
+def test_degrees_of_freedom_and_names_are_checked():
+    known = pool([1.0, 2.0], [1.0, 1.0])
+    infinite = pool([1.0, 2.0], [1.0, 1.0], complete_degrees_of_freedom=np.inf)
+    np.testing.assert_array_equal(infinite.interval(), known.interval())
+    for freedom in (0, -3, np.nan):
+        with pytest.raises(ValueError, match="complete_degrees_of_freedom must be positive"):
+            pool([1.0, 2.0], [1.0, 1.0], complete_degrees_of_freedom=freedom)
+    assert pool([1.0, 2.0], [1.0, 1.0], names="slope").names == ("slope",)
+    with pytest.raises(ValueError, match="names must be one for each of 2"):
+        pool([[1.0, 2.0]] * 2, [[1.0, 1.0]] * 2, names=["a"])
