@@ -29,7 +29,8 @@ _LEAST_EVIDENCE = 3.0  # nats, of all columns together, that missing cells depen
 _MOST_EXPLAINED = 0.9  # of the variance of an indicator
 # Columns that the prior is worth: nothing, own value, one other column, all others
 _PRIOR_COLUMNS = np.array([3.0, 0.5, 0.5, 0.5])
-_N_ITERATIONS = 100  # of their frequencies
+_N_ITERATIONS = 100  # of their frequencies, and of variances
+_MOST_DEVIATIONS = 3.0  # at which an error counts
 # Standard deviations of normal priors of the slopes of log odds, in standard units
 _SPREADS = np.array([0.03, 0.1, 0.2, 0.3, 0.6, 1.0])
 _SLOPES = np.linspace(-2.0, 2.0, 17)  # means of the slopes of the numbers of a table
@@ -104,8 +105,7 @@ def learn_self_masking(
         return None
     # A normal distribution times exp(b x) has its mean shifted by b times its variance
     seen, scale = ~np.isnan(X), _scales(X)
-    errors = np.where(seen, X - means, 0.0) / scale
-    variances = np.square(errors).sum(axis=0) / np.maximum(1, seen.sum(axis=0))
+    variances = _ordinary_variances(np.where(seen, X - means, 0.0) / scale, seen.sum(axis=0))
     shifts, log_odds = np.zeros(X.shape[1]), {}
     for j, slope in zip(columns.tolist(), slopes, strict=True):
         if chances[j] <= 0.5:
@@ -143,6 +143,20 @@ def _scales(X: FloatArray) -> FloatArray:
     distances = np.where(seen, parts - parts.sum(axis=0) / n_seen, 0.0)
     spread = np.sqrt(np.square(distances).sum(axis=0) / n_seen)
     return np.where(varies, spread * width, 1.0)
+
+
+def _ordinary_variances(errors: FloatArray, n_seen: IntArray) -> FloatArray:
+    """Variances (d,) of errors (n, d), zero where nothing is seen, as if few were far from zero.
+
+    Log odds of all cells are not linear as far out as the outliers of heavy tails, which would
+    shift all means far (Huber's Proposal 2 for a scale; 1964, "Robust Estimation of a Location
+    Parameter").
+    """
+    squares, limit = np.square(errors), np.inf
+    for _ in range(_N_ITERATIONS):
+        variances = np.minimum(squares, limit).sum(axis=0) / np.maximum(1, n_seen)
+        limit = np.square(_MOST_DEVIATIONS) * variances
+    return variances
 
 
 def _frequencies(column: FloatArray, n_categories: int) -> FloatArray:

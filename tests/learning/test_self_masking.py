@@ -88,6 +88,22 @@ def test_shifts_are_those_of_the_missing_values():
     assert abs(after) < 0.5 * before
 
 
+def test_shifts_of_heavy_tails_are_those_of_ordinary_errors():
+    """One error of a hundred standard deviations does not shift what is usual."""
+    rng = np.random.default_rng(1)
+    complete = factor_table(rng, 1000)
+    X = masked(complete, 1.5 * complete - 0.5, rng)
+    means = predicted(X)
+    usual = learn_self_masking(X, means, {}).shifts
+    seen = np.flatnonzero(~np.isnan(X[:, 0]))[0]
+    X[seen, 0] += 100.0
+    shifts = learn_self_masking(X, means, {}).shifts
+    assert usual[0] > 0.2
+    # Slopes are shrunk towards those of other columns in standard units, in which it changed
+    assert 0.0 < shifts[0] < 2.0 * usual[0]
+    assert_allclose(shifts[1:], usual[1:], rtol=0.2)
+
+
 @pytest.mark.parametrize("slope", [-2.0, 0.7])
 def test_missing_values_of_normal_distributions_are_shifted_by_slope_times_variance(slope):
     mean, std = 0.4, 0.8
