@@ -50,7 +50,7 @@ _TOL = 4e-3
 _MORE, _LEAST_MORE = 2.0, 3
 # Of a mixture of many components with separate covariances: rows for each, and how many at least
 # and at most
-_ROWS_PER_COMPONENT, _MANY_COMPONENTS = 60, (16, 48)
+_ROWS_PER_COMPONENT, _MANY_COMPONENTS = 60, (20, 48)
 _MAX_KERNEL_WORK = 4e7  # squares of rows times squares of numbers
 _TRIAL = {
     "gaussian_mixture": {"max_iter": 20},

@@ -30,6 +30,7 @@ _MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
 _MAX_THRESHOLD_NUMBERS = 2  # Gaussians bound at most three columns, of which queries need one
 _ENOUGH_ROWS = 10_000  # to detect whether many have the same number
 _LEAST_MEMBERS = 2  # of a mixture: on many rows, each family represents what others miss
+_LEAST_EXPERTS = 4  # whose predictions of cells are averaged: they gain from many rows, too
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
@@ -282,12 +283,11 @@ class AutomaticDensity(CircuitDensity):
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
         trials.run(experts)
-        most = pool_size(table.n_cells)
-        if self.selection == "cells":
-            chosen = trials.choose(most)
-            self._column_weights = trials.column_weights(chosen)
-        else:
-            chosen = _weighed_by_many_rows(trials, max(_LEAST_MEMBERS, most))
+        by_cells = self.selection == "cells"
+        least = _LEAST_EXPERTS if by_cells else _LEAST_MEMBERS
+        weighed, chosen = _weighed_by_many_rows(trials, max(least, pool_size(table.n_cells)))
+        if by_cells:
+            self._column_weights = weighed.column_weights(chosen)
         return chosen, trials.report(chosen)
 
     def _checked_families(self):
@@ -301,16 +301,16 @@ class AutomaticDensity(CircuitDensity):
 
 
 def _weighed_by_many_rows(trials, most):
-    """Choose experts, with weights that are learned from many rows.
+    """Trials of experts on many rows, and the chosen ones with the weights that these show.
 
     Some gain more than others from more rows.
     """
     chosen = trials.choose(most)
     more = trials.on_more_rows()
     if len(chosen) == 1 or more.n_rows <= 2 * trials.n_rows:
-        return chosen
+        return trials, chosen
     more.run(list(chosen))
-    return more.choose(most)
+    return more, more.choose(most)
 
 
 def _massive_columns(rows, schema):

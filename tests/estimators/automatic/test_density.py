@@ -167,3 +167,12 @@ def test_more_rows_try_more_components_to_predict_cells():
     assert [most_components(n, "cells") for n in (5000, 1500)] == [48, 25]
     # Queries of a joint density take longer with each component
     assert most_components(5000, "log_likelihood") == 8
+
+
+def test_predictions_of_cells_are_averaged_on_large_tables_too(monkeypatch):
+    table = curved()
+    few = AutomaticDensity(selection="cells", random_state=0).fit(table)
+    monkeypatch.setattr(_candidates, "_POOL_CELLS", 1)
+    # As many as without the limit of the pool, up to four
+    large = AutomaticDensity(selection="cells", random_state=0).fit(table)
+    assert 1 < len(large.densities_) == min(4, len(few.densities_))
