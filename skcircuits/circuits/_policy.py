@@ -110,8 +110,8 @@ SMALLEST_GAIN = 4
 # Up to this many states a table is smaller than the values of most pairs of units.
 TABLE_STATES = 16
 
-# Temporaries per block of means of a joint Gaussian, and of pairs of two.
-GAUSSIAN_BYTES, GAUSSIAN_PAIR_BYTES = 1 << 20, 1 << 22
+# Temporaries per block of means of a joint Gaussian.
+GAUSSIAN_BYTES = 1 << 20
 # A matrix product of fewer rows spends its time on laying out the points, so that blocks of these
 # rows pay even where their values, up to so many bytes, leave the cache: `svr_missing.py speed`.
 PRODUCT_ROWS, PRODUCT_BYTES = 128, 1 << 25

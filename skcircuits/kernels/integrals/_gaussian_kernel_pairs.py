@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcircuits.circuits._policy import GAUSSIAN_PAIR_BYTES
+from skcircuits.circuits._policy import GAUSSIAN_BYTES, PRODUCT_BYTES, PRODUCT_ROWS
 from skcircuits.numerics._factor_stack import FactorBlock, FactorStack, factor_blocks
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows
 from skcircuits.numerics._small_cholesky import (
@@ -29,6 +29,7 @@ from skcircuits.numerics._small_cholesky import (
     invert_lower,
     log_diagonal,
 )
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 
@@ -172,12 +173,18 @@ class _Smoothed(NamedTuple):
 def factor_rbf_blocks(
     stack: FactorStack, X: FloatArray, points: FloatArray, gammas: FloatArray
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Log expected kernels (K, p, m) of some rows and all points (m, d), block by block."""
-    per_row = 8 * max(1, len(points)) * (stack.n_factors + stack.n_components + 1)
-    n_rows = max(8, GAUSSIAN_PAIR_BYTES // per_row)
+    """Log expected kernels (K, p, m) of some rows and all points (m, d), block by block.
+
+    The values of a block are overwritten by the next one.
+    """
+    per_row = 8 * max(1, len(points)) * stack.n_components
+    product_rows = min(PRODUCT_ROWS, PRODUCT_BYTES // per_row)
+    n_rows = max(8, product_rows, GAUSSIAN_BYTES // per_row)
     # Components with a covariance in common are centred alike
     sharers = [np.flatnonzero(stack.shape == g) for g in range(len(stack.loadings))]
     centred = [_CentredPoints.of(points, stack.means[own].mean(axis=0)) for own in sharers]
+    # Memory that was used before is faster than new memory
+    buffer = np.empty((stack.n_components, min(n_rows, len(X)), len(points)))
     for block in factor_blocks(stack, X):
         patterns = _observed_patterns(block)
         smoothed = [_smooth(stack, block, patterns, g, gammas) for g in range(len(sharers))]
@@ -185,7 +192,7 @@ def factor_rbf_blocks(
         order = np.argsort(block.pattern, kind="stable")
         for start in range(0, len(order), n_rows):
             local = order[start : start + n_rows]
-            values = np.empty((stack.n_components, len(local), len(points)))
+            values = buffer[:, : len(local)]
             for g, own in enumerate(sharers):
                 part = block, local, g, smoothed[g]
                 _write_values(stack, X, centred[g], gammas, part, own, values)
@@ -258,22 +265,18 @@ def _write_values(
         squares = np.einsum("nq,nq->n", white, white) - np.einsum("nd,nd->n", linear[i], means)
         constants[i, :, 0] = smoothed.constants[patterns][pattern] + 0.5 * squares
         linear[i] -= np.einsum("nqd,nq->nd", roots[pattern], white)
-    # One product for the linear terms of all rows and the factors of all patterns
-    n_columns, n_points = points.columns.shape
-    n_linear = len(own) * len(local)
-    left = np.concatenate([linear.reshape(-1, n_columns), roots.reshape(-1, n_columns)])
-    product = left @ points.columns
-    shared = _point_terms(product[n_linear:], weights[first], points)
-    found = product[:n_linear].reshape(len(own), len(local), n_points)
-    found += constants
-    found += shared[pattern]
-    values[own] = found
-
-
-def _point_terms(white: FloatArray, weights: FloatArray, points: _CentredPoints) -> FloatArray:
-    """½ |T s|² - ½ Σ_j weights_j s_j² for each pattern and point, shape (P, m), given T s."""
-    np.square(white, out=white)
-    result = white.reshape(len(weights), -1, white.shape[1]).sum(axis=1)
-    result -= weights @ points.squares
-    result *= 0.5
-    return np.asarray(result)
+    # Products of many rows take less time: points are cut rather than rows
+    flat, n_points = roots.reshape(-1, roots.shape[2]), points.columns.shape[1]
+    for chunk in row_slices(n_points, max(1, GAUSSIAN_BYTES // (8 * max(1, len(flat))))):
+        columns = points.columns[:, chunk]
+        # ½ |T s|² - ½ Σ_j weights_j s_j²: rows with one pattern have it in common
+        white = (flat @ columns).reshape(*roots.shape[:2], -1)
+        shared = weights[first] @ points.squares[:, chunk]
+        np.subtract(np.einsum("pqm,pqm->pm", white, white), shared, out=shared)
+        shared *= 0.5
+        shared = shared[pattern]
+        for i, k in enumerate(own):
+            found = values[k, :, chunk]
+            np.matmul(linear[i], columns, out=found)
+            found += constants[i]
+            found += shared

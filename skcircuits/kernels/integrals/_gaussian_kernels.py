@@ -91,8 +91,8 @@ class LogExpectedRBF:
 
     What depends on the missing cells alone is computed once for all rows; a block stays in the
     cache and need never be stored. Each row comes once, in no particular order; the consumer may
-    overwrite the values. Log densities of the rows, where they are asked for, share the conditional
-    Gaussians with the values.
+    overwrite the values, which last until the next block. Log densities of the rows, where they are
+    asked for, share the conditional Gaussians with the values.
     """
 
     def __init__(
