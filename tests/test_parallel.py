@@ -1,4 +1,7 @@
 import os
+import platform
+import subprocess
+import sys
 import threading
 import time
 
@@ -121,3 +124,20 @@ def test_a_forked_process_has_threads_of_its_own():
 def test_slices_cover_the_rows():
     assert row_slices(5, 2) == [slice(0, 2), slice(2, 4), slice(4, 5)]
     assert row_slices(0, 2) == []
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="thresholds of glibc")
+def test_memory_of_freed_arrays_is_used_again():
+    # In a fresh process: arrays that were freed before change the thresholds, too
+    program = """
+import resource
+import numpy as np
+import skcircuits.parallel
+np.ones(2**20)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+np.ones(2**20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    # One fault per page otherwise
+    assert int(run.stdout) < 100, run.stderr

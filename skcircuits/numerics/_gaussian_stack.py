@@ -413,21 +413,23 @@ def conditional_blocks(
                 np.tile(block.missing.T, n_distinct),
                 np.repeat(np.arange(n_distinct), block.n_patterns),
             )
-            offsets = _offsets(stack, X, block, factors, pulled)
-            yield ConditionalBlock(block, factors, stack.shape, log_diagonal(factors), offsets)
+            offsets = np.empty((size, stack.n_components, len(block.rows)))
+            found = ConditionalBlock(block, factors, stack.shape, log_diagonal(factors), offsets)
+            _write_offsets(stack, X, found, pulled)
+            yield found
 
 
-def _offsets(
-    stack: GaussianStack,
-    X: FloatArray,
-    group: PatternGroup,
-    factors: FloatArray,
-    pulled: FloatArray | None,
-) -> FloatArray:
-    """Conditional means less component means, (m, K, n): -(Lambda_mm)⁻¹ (Lambda delta)_m."""
-    size, n_components, n_rows = group.missing.shape[1], stack.n_components, len(group.rows)
-    result = np.empty((size, n_components, n_rows))
-    by_pattern = factors.reshape(size, size, stack.distinct.n_components, -1)
+def _write_offsets(
+    stack: GaussianStack, X: FloatArray, block: ConditionalBlock, pulled: FloatArray | None
+) -> None:
+    """Write conditional means less component means: -(Lambda_mm)⁻¹ (Lambda delta)_m."""
+    group, n_rows = block.group, len(block.group.rows)
+    size, n_components, _ = block.offsets.shape
+    # Who knows the products asks for covariances later: their roots serve the means, too
+    by_roots = pulled is not None
+    matrices = block.distinct_roots if by_roots else block.distinct_factors
+    by_pattern = matrices.reshape(size, size, stack.distinct.n_components, -1)
+    solve = _solve_by_roots if by_roots else solve_factored
     step = cases_per_block(size, n_components)
     for start in range(0, n_rows, step):
         places = slice(start, start + step)
@@ -439,14 +441,18 @@ def _offsets(
             sides = -pulled[:, missing, rows].transpose(1, 0, 2)
         if not stack.is_shared:
             cases = of_rows(by_pattern, pattern).reshape(size, size, -1)
-            solved = solve_factored(cases, sides.reshape(size, 1, -1))
-            result[:, :, places] = solved.reshape(size, n_components, -1)
+            solved = solve(cases, sides.reshape(size, 1, -1))
+            block.offsets[:, :, places] = solved.reshape(size, n_components, -1)
             continue
         for g in range(by_pattern.shape[2]):
             own = np.flatnonzero(stack.shape == g)
             cases = of_rows(by_pattern[:, :, g], pattern)
-            result[:, own, places] = solve_factored(cases, sides[:, own])
-    return result
+            block.offsets[:, own, places] = solve(cases, sides[:, own])
+
+
+def _solve_by_roots(roots: FloatArray, sides: FloatArray) -> FloatArray:
+    """Multiply right-hand sides (m, k, n) by WᵀW, given W (m, m, n)."""
+    return contract("jin,jkn->ikn", roots, contract("ijn,jkn->ikn", roots, sides))
 
 
 def _pull(stack: GaussianStack, X: FloatArray) -> FloatArray:

@@ -38,6 +38,9 @@ class RawColumn:
 
 def is_frame(X: Any) -> bool:
     """Tell whether X is a dataframe of a library that narwhals supports."""
+    # Of unknown types narwhals asks its plugins, which it looks for among all installed packages
+    if isinstance(X, np.ndarray | list | dict):
+        return False
     if nw.dependencies.is_polars_lazyframe(X):
         raise TypeError(must("A table", "be in memory", "Pass X.collect().", X=type(X).__name__))
     return bool(nw.dependencies.is_into_dataframe(X))

@@ -310,6 +310,9 @@ class Trials:
             (part, held_out.in_turns(_N_TURNS, rng) if criterion == "cells" else [held_out])
             for part, held_out in split_table(table, rng)
         ]
+        if comparison:  # these rows, with what was found out about them
+            both = zip(comparison.splits, self.splits, strict=True)
+            self.splits = [(part, turns) for (part, _), (_, turns) in both]
         self.X, self.schema, self._table = X, schema, table
         self.criterion, self.seed, self.n_jobs = criterion, seed, n_jobs
         pairs = PairTables(X, schema.cardinalities)

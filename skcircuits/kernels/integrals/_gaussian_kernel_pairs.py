@@ -270,7 +270,7 @@ def _write_values(
     for chunk in row_slices(n_points, max(1, GAUSSIAN_BYTES // (8 * max(1, len(flat))))):
         columns = points.columns[:, chunk]
         # ½ |T s|² - ½ Σ_j weights_j s_j²: rows with one pattern have it in common
-        white = (flat @ columns).reshape(*roots.shape[:2], -1)
+        white = (flat @ columns).reshape(*roots.shape[:2], columns.shape[1])
         shared = weights[first] @ points.squares[:, chunk]
         np.subtract(np.einsum("pqm,pqm->pm", white, white), shared, out=shared)
         shared *= 0.5

@@ -137,6 +137,8 @@ def learn_gaussian_mixture(
     while not state.at_optimum and state.n_iter < settings.max_iter:
         state = _step(table, state, settings)
         yield state
+    if start is None and n_components == 1:
+        table.singles[_settings_of_single(settings)] = state
 
 
 def start_mixtures(
@@ -177,13 +179,14 @@ def go_on(state: MixtureState) -> MixtureState:
 
 def _begin_as_single(table: MixtureTable, n_components: int, settings: EMSettings) -> MixtureState:
     """Components that all complete the rows as the single one does."""
-    single = _single(table, settings)
     if n_components == 1:
-        return single
-    kind = settings.covariance_type
+        return _single(table, settings)
+    kind, known = settings.covariance_type, _settings_of_single(settings)
     # Several components would not find how columns nearly determine one another if one has not
+    single = table.singles.get(known) or _single(table, settings)
     while not single.at_optimum and single.n_iter < settings.max_iter:
         single = _step(table, single, settings)
+    table.singles[known] = single
     return replace(
         begin_again(single),
         weights=np.full(n_components, 1.0 / n_components),
@@ -242,6 +245,13 @@ def _spread(
     soft /= soft.sum(axis=0)
     state = replace(state, gaussians=state.gaussians.apart(table.numbers, soft * table.weights))
     return begin_again(_step(table, state, settings, soft))
+
+
+def _settings_of_single(settings: EMSettings) -> EMSettings:
+    """The settings on which the fit of a single component depends."""
+    if settings.covariance_type in ("full", "tied", "shrunk"):
+        settings = replace(settings, covariance_type="tied", n_factors=1)
+    return replace(settings, n_init=1, n_spare=0)
 
 
 def _single(table: MixtureTable, settings: EMSettings) -> MixtureState:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -123,6 +124,11 @@ class MixtureTable:
         if key not in self._groups:
             self._groups[key] = joined_groups(np.isnan(self.numbers[block]), n_gaussians)
         return self._groups[key]
+
+    @cached_property
+    def singles(self) -> dict[Any, Any]:
+        """Single components that were learned from the rows, by the settings of their fits."""
+        return {}
 
     @cached_property
     def _groups(self) -> dict[tuple[int, tuple[int, int]], list[PatternGroup]]:

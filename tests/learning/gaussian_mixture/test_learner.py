@@ -461,3 +461,26 @@ def test_prior_of_a_mean_is_a_row_of_the_component(covariance_type):
     expected = -1.25 * np.einsum("kc,kcd,kd->", away, np.linalg.inv(covariances), away)
     without = replace(gaussians, mean_count=0.0)
     assert gaussians.log_prior() - without.log_prior() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "shrunk", "factor", "diag"])
+def test_a_single_component_is_learned_once_for_a_table(covariance_type):
+    X = three_groups(200)
+    settings = EMSettings(covariance_type=covariance_type, n_factors=2, n_init=1)
+
+    def learned(table):
+        *_, state = learn_gaussian_mixture(table, 3, settings, np.random.default_rng(0))
+        return state
+
+    fresh = learned(MixtureTable.prepare(X, NUMBERS))
+    table = MixtureTable.prepare(X, NUMBERS)
+    alone = replace(settings, covariance_type="tied") if covariance_type == "shrunk" else settings
+    for _ in learn_gaussian_mixture(table, 1, alone, np.random.default_rng(1)):
+        pass
+    assert len(table.singles) == 1
+    again = learned(table)
+    assert len(table.singles) == 1
+    assert again.lower_bound == fresh.lower_bound
+    units = np.zeros(4), np.ones(4)
+    pairs = zip(again.gaussians.in_units(*units), fresh.gaussians.in_units(*units), strict=True)
+    assert all(np.array_equal(found, expected) for found, expected in pairs)
