@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,14 @@ MAX_CELL = 1e150
 MAX_INTEGER = 2**53
 # Range that the numbers of a column must have if they differ: inverse variances stay floats.
 MIN_RANGE = 1e-150
+
+
+class ImmutableMixin:
+    """Mixin of objects that never change, of which a clone is the object itself."""
+
+    def __sklearn_clone__(self) -> Self:
+        """Return the object itself."""
+        return self
 
 
 @runtime_checkable

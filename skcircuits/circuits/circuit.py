@@ -24,9 +24,10 @@ from skcircuits.circuits.structure.units import (
 )
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import integers
+from skcircuits.protocols import ImmutableMixin
 
 
-class Circuit(CircuitQueries):
+class Circuit(ImmutableMixin, CircuitQueries):
     """A probabilistic circuit: a function of the columns of a table with exact queries.
 
     Parameters
@@ -62,10 +63,6 @@ class Circuit(CircuitQueries):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.root = state["units"].linked()[-1]
-
-    def __sklearn_clone__(self) -> Circuit:
-        """Return the circuit itself: it is immutable."""
-        return self
 
     @cached_property
     def plan(self) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from os import PathLike
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,10 +28,10 @@ from skcircuits.graphical.inference._posterior import Posterior
 from skcircuits.graphical.inference._rows import Evidence, check_names
 from skcircuits.numerics._arrays import is_number, listed
 from skcircuits.numerics._random import as_generator
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import FloatArray, ImmutableMixin, IntArray
 
 
-class FactorGraph(ExactInference):
+class FactorGraph(ImmutableMixin, ExactInference):
     """An unnormalised distribution, the product of factors over categorical variables.
 
     Variables and their states are indexed from 0. Tables of rows are float arrays of shape (n, d);
@@ -351,10 +351,6 @@ default="auto"
             variable_names=self.variable_names,
             state_names=self.state_names,
         )
-
-    def __sklearn_clone__(self) -> Self:
-        """Return the model itself: it is immutable."""
-        return self
 
     def __getstate__(self) -> dict[str, Any]:
         """Omit caches, which are recomputed after unpickling."""

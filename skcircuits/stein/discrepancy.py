@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.spatial.distance import pdist
 
 from skcircuits.circuits import (
     Circuit,
@@ -331,8 +332,7 @@ def median_gamma(X: FloatArray) -> float:
     """Choose the width of an RBF kernel: the median squared distance becomes 1 / gamma."""
     # Evenly spread rows: successive states of a chain are too much alike.
     chosen = X[np.linspace(0, len(X) - 1, min(len(X), _MAX_WIDTH_ROWS)).astype(int)]
-    squared = ((chosen[:, None] - chosen[None]) ** 2).sum(axis=-1)
-    median = float(np.median(squared[np.triu_indices(len(chosen), 1)])) if len(chosen) > 1 else 0.0
+    median = float(np.median(pdist(chosen, "sqeuclidean"))) if len(chosen) > 1 else 0.0
     return 1.0 / median if median > 0 else 1.0
 
 

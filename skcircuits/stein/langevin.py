@@ -13,7 +13,7 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF
 from skcircuits.numerics._arrays import float_array
-from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
+from skcircuits.protocols import DifferentiableTarget, FloatArray, ImmutableMixin, IntArray
 from skcircuits.stein._targets import own_columns
 
 # Squared distances r to φ(r), φ'(r) and r φ''(r); the last stays finite at any scale.
@@ -21,7 +21,7 @@ Profile = Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True)
-class InverseMultiquadric:
+class InverseMultiquadric(ImmutableMixin):
     """The inverse multiquadric kernel ``(1 + |x - y|² / scale²)^exponent``.
 
     Because of its heavy tails, its Langevin Stein discrepancy controls convergence (Gorham and
@@ -87,10 +87,6 @@ class InverseMultiquadric:
         value = (1.0 + ratio) ** self.exponent
         first = self.exponent / self.scale**2 * value / (1.0 + ratio)
         return value, first, (self.exponent - 1.0) * first * ratio / (1.0 + ratio)
-
-    def __sklearn_clone__(self) -> InverseMultiquadric:
-        """Return the kernel itself: it is immutable."""
-        return self
 
 
 def radial_profile(kernel: Any) -> Profile:

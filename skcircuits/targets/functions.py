@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, ImmutableMixin, IntArray
 
 # Points in a row that must show nothing new, and how many are tried at most.
 _QUIET_POINTS, _MAX_POINTS = 2, 12
@@ -109,7 +109,7 @@ def _finite(scores: ArrayLike, point: FloatArray) -> FloatArray:
     return array
 
 
-class FunctionTarget:
+class FunctionTarget(ImmutableMixin):
     """A batched log density and its gradient, with a graph if it is known."""
 
     def __init__(
@@ -139,10 +139,6 @@ class FunctionTarget:
         other = copy(self)
         other.neighbors = find_neighbors(self, X, tol=tol)
         return other
-
-    def __sklearn_clone__(self) -> FunctionTarget:
-        """Return the target itself: it is immutable."""
-        return self
 
 
 class SiteTarget(FunctionTarget):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import ndtr, owens_t
+from scipy.special import expit, ndtr, owens_t
 
 from skcircuits.circuits._policy import BOX_CASES, CHOLESKYS_PER_FACTOR
 from skcircuits.exceptions import CircuitPropertyError, must
@@ -512,7 +512,7 @@ def _tanh_sinh() -> tuple[FloatArray, FloatArray]:
     u = np.arange(-reach, reach + 0.5 * step, step)
     inner = 0.5 * np.pi * np.sinh(u)
     # the distance from the left end without cancellation
-    nodes = 1.0 / (1.0 + np.exp(-2.0 * inner))
+    nodes = expit(2.0 * inner)
     weights = 0.25 * np.pi * step * np.cosh(u) / np.cosh(inner) ** 2
     return nodes, np.log(weights)
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.special import entr
 
 from skcircuits.circuits._policy import MIN_RUN_ROWS
 from skcircuits.circuits.inputs.base import (
@@ -349,8 +350,7 @@ def _discrete_divergence(left: DiscreteUnit, right: DiscreteUnit) -> tuple[float
 
 @entropy.register(DiscreteUnit)
 def _discrete_entropy(unit: DiscreteUnit) -> float:
-    possible = unit.probabilities[unit.probabilities > 0]
-    return float(-possible @ np.log(possible))
+    return float(entr(unit.probabilities).sum())
 
 
 def _padded(left: DiscreteUnit, right: DiscreteUnit) -> tuple[FloatArray, FloatArray]:

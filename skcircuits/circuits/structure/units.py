@@ -15,7 +15,7 @@ import numpy as np
 
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import float_array, listed
-from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, ImmutableMixin, IntArray
 
 # Factors are kept as weights of at most this size in log space, which a float can hold.
 MAX_LOG_WEIGHT = 600.0
@@ -51,7 +51,7 @@ class Immutable:
         )
 
 
-class Unit(Immutable):
+class Unit(Immutable, ImmutableMixin):
     """A node of a circuit: a function of the variables in its scope.
 
     Units are immutable. ``p * q`` makes a product, ``0.3 * p + 0.7 * q`` a sum.
@@ -70,10 +70,6 @@ class Unit(Immutable):
     def __add__(self, other: object) -> Sum:
         """Add another unit or weighted term."""
         return WeightedUnit(1.0, self) + other
-
-    def __sklearn_clone__(self) -> Unit:
-        """Return the unit itself: it is immutable."""
-        return self
 
 
 class LeafUnit(Unit):

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from skcircuits.exceptions import must, require
 from skcircuits.numerics._arrays import float_array, integer_array, listed, neighbor_lists
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import FloatArray, ImmutableMixin, IntArray
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ContinuousFactor:
         object.__setattr__(self, "variables", variables)
 
 
-class ContinuousMarkovNetwork:
+class ContinuousMarkovNetwork(ImmutableMixin):
     """The density p(x) ∝ exp(Σ log factors).
 
     Variables are neighbours if they occur in the same factor.
@@ -111,10 +111,6 @@ class ContinuousMarkovNetwork:
             self.blocks = list(np.arange(self.n_variables)[:, None])
         else:
             self.blocks = [np.array(block, dtype=np.int64) for block in blocks]
-
-    def __sklearn_clone__(self) -> ContinuousMarkovNetwork:
-        """Networks do not change: a clone is the network itself."""
-        return self
 
     @cached_property
     def _scatter(self) -> list[sparse.csr_array]:

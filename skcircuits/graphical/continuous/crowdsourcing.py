@@ -11,10 +11,10 @@ from scipy import sparse
 
 from skcircuits.exceptions import must, require
 from skcircuits.numerics._arrays import float_array, integer_array, neighbor_lists
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import FloatArray, ImmutableMixin, IntArray
 
 
-class CrowdsourcingModel:
+class CrowdsourcingModel(ImmutableMixin):
     """Posterior of items, biases and log variances given the estimates of a crowd.
 
     Worker j estimates item i as ``r_ij = x_i + b_j + sqrt(v_j) noise``, with Gaussian priors on
@@ -97,10 +97,6 @@ class CrowdsourcingModel:
         self.n_workers = int(self.workers.max()) + 1
         # Control items are constants of the density and have no coordinate
         self.unknown_items = np.setdiff1d(np.arange(self.n_items), list(self.known))
-
-    def __sklearn_clone__(self) -> CrowdsourcingModel:
-        """Models do not change: a clone is the model itself."""
-        return self
 
     @cached_property
     def blocks(self) -> list[IntArray]:

@@ -13,10 +13,10 @@ from scipy.linalg import cho_solve, solve_triangular
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array, neighbor_lists, single_or_double
 from skcircuits.numerics._random import as_generator
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import FloatArray, ImmutableMixin, IntArray
 
 
-class GaussianMRF:
+class GaussianMRF(ImmutableMixin):
     """The density p(x) ∝ exp(linear·x - ½ xᵀ precision x).
 
     Coordinates i and j are neighbours if ``precision[i, j]`` is not zero. Gradients take one sparse
@@ -79,10 +79,6 @@ class GaussianMRF:
         precision = cho_solve((factor, True), np.eye(mean.size))
         # Rounding differs across the diagonal, and precision matrices are refused for it
         return cls((precision + precision.T) / 2, precision @ mean)
-
-    def __sklearn_clone__(self) -> GaussianMRF:
-        """Fields do not change: a clone is the field itself."""
-        return self
 
     @property
     def precision(self) -> FloatArray:

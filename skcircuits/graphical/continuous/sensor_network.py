@@ -19,13 +19,13 @@ from skcircuits.numerics._arrays import (
     single_or_double,
 )
 from skcircuits.numerics._random import as_generator
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import FloatArray, ImmutableMixin, IntArray
 
 # The distance has no gradient where two nodes coincide; its square plus this one has.
 SQUARED_DISTANCE_FLOOR = 1e-12
 
 
-class SensorNetwork:
+class SensorNetwork(ImmutableMixin):
     """Posterior of sensor positions given measured distances.
 
     A measured distance is the true one plus Gaussian noise::
@@ -140,10 +140,6 @@ class SensorNetwork:
         pairs = np.stack([first[measured], second[measured]], axis=1)
         distances = np.abs(lengths[measured] + noise * rng.standard_normal(measured.sum()))
         return cls(pairs, distances, anchors, len(positions), noise=noise, **prior)
-
-    def __sklearn_clone__(self) -> SensorNetwork:
-        """Networks do not change: a clone is the network itself."""
-        return self
 
     @cached_property
     def neighbors(self) -> list[IntArray]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import entr
 
 from skcircuits.exceptions import ZeroProbabilityError, must, require_count
 from skcircuits.graphical.factor import Factor
@@ -380,8 +381,7 @@ default="auto"
 
 def _entropy(table: FloatArray) -> float:
     """Entropy of a table of probabilities; zeros add nothing."""
-    positive = table[table > 0]
-    return float(-(positive * np.log(positive)).sum())
+    return float(entr(table).sum())
 
 
 class Posteriors:

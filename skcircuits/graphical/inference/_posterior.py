@@ -232,9 +232,7 @@ class Posterior:
             distinct, rows = _distinct_evidence(component, codes)
             _check_size(tree.n_cells, tree.width)
             for part in memory_bound_chunks(len(distinct), 8 * tree.n_cells):
-                mine = ((rows >= part.start) & (rows < part.start + len(distinct[part]))).nonzero()[
-                    0
-                ]
+                mine = np.flatnonzero((part.start <= rows) & (rows < part.stop))
                 tables = [_lookup(f.table, distinct[part], self.hidden) for f in component.factors]
                 found = completed[mine]
                 most_probable(tree, tables, rows[mine] - part.start, found)

@@ -13,13 +13,13 @@ from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit, to
 from skcircuits.exceptions import must
 from skcircuits.kernels.families._structure import KernelStructure, Part, UnivariateFunction
 from skcircuits.numerics._arrays import float_array, integers
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import FloatArray, ImmutableMixin
 
 # Columns as small as 1e-100 have a coefficient of about 1e200
 MAX_COEFFICIENT = 1e250
 
 
-class Kernel(ABC):
+class Kernel(ImmutableMixin, ABC):
     """An immutable kernel function of two rows. Kernels can be added, multiplied and scaled."""
 
     @abstractmethod
@@ -53,10 +53,6 @@ class Kernel(ABC):
         if not isinstance(other, Kernel):
             return NotImplemented
         return KernelCircuit(Sum([self._unit(), other._unit()]))
-
-    def __sklearn_clone__(self) -> Kernel:
-        """Return the kernel itself: it is immutable."""
-        return self
 
 
 class KernelFamily(Kernel, UnivariateFunction):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
+from scipy.special import rel_entr
 
 from skcircuits.circuits.queries._restricted import Feature
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
@@ -240,9 +241,7 @@ def mutual_information(weighed, groups, cardinalities, log_evidence):
     _, joint = joint_states(weighed, columns, cardinalities, log_evidence)
     table = joint.reshape(int(n_joint_states(groups[0], cardinalities)), -1)
     independent = table.sum(axis=1, keepdims=True) * table.sum(axis=0)
-    # p log p is zero where p is
-    seen = table > 0.0
-    return max(0.0, float((table[seen] * np.log(table[seen] / independent[seen])).sum()))
+    return max(0.0, float(rel_entr(table, independent).sum()))
 
 
 def n_joint_states(columns, cardinalities):
