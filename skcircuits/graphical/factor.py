@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.exceptions import must
-from skcircuits.numerics._arrays import float_array, integers
+from skcircuits.numerics._arrays import float_array, integers, safe_log
 from skcircuits.parallel import working_memory_bytes
 from skcircuits.protocols import FloatArray
 
@@ -87,8 +87,7 @@ class Factor:
                 )
             )
         # A zero is a legitimate factor value: its logarithm is -inf without a warning.
-        with np.errstate(divide="ignore"):
-            return cls(scope, np.log(values))
+        return cls(scope, safe_log(values))
 
     def soften(self, amount: float) -> Factor:
         """Mix the table with its mean, so that it is positive everywhere.

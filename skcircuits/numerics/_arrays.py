@@ -131,6 +131,12 @@ def finite_peaks(peaks: FloatArray) -> FloatArray:
     return peaks
 
 
+def safe_log(values: FloatArray | float) -> FloatArray:
+    """Compute the logarithm, -inf where a value is zero."""
+    with np.errstate(divide="ignore"):
+        return np.log(values)
+
+
 def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
     """Sum numbers given by their logarithms along an axis.
 
@@ -145,8 +151,7 @@ def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
     peak[~np.isfinite(peak)] = 0.0  # an empty sum stays -inf, an infinite one stays inf
     scaled = np.subtract(values, peak)
     np.exp(scaled, out=scaled)
-    with np.errstate(divide="ignore"):
-        return np.log(scaled.sum(axis=axis)) + peak.squeeze(axis)
+    return safe_log(scaled.sum(axis=axis)) + peak.squeeze(axis)
 
 
 def log1mexp(values: FloatArray) -> FloatArray:
@@ -158,8 +163,7 @@ def log1mexp(values: FloatArray) -> FloatArray:
     log(1 - exp(-|a|))", equation 7).
     """
     values = np.asarray(values, dtype=np.float64)
-    with np.errstate(divide="ignore"):
-        near_zero = np.log(-np.expm1(np.maximum(values, -1.0)))
+    near_zero = safe_log(-np.expm1(np.maximum(values, -1.0)))
     return np.where(values > -np.log(2.0), near_zero, np.log1p(-np.exp(np.minimum(values, -0.5))))
 
 

@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks, row_slices, thread_map
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -405,8 +406,7 @@ def _log_partitions_by_elimination(weights: FloatArray, to_root: FloatArray) -> 
     for vertex in reversed(range(weights.shape[1])):
         near = weights[:, vertex, :vertex]
         degrees = near.sum(axis=1) + to_root[:, vertex]
-        with np.errstate(divide="ignore"):
-            log_sums += np.log(degrees)
+        log_sums += safe_log(degrees)
         passed = near / np.where(degrees > 0, degrees, 1.0)[:, None]
         weights[:, :vertex, :vertex] += passed[:, :, None] * near[:, None, :]
         to_root[:, :vertex] += passed * to_root[:, [vertex]]

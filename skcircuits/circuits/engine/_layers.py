@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from skcircuits.circuits._policy import EDGE_TERMS, MANY_VALUES
-from skcircuits.numerics._arrays import Rows, Scatter, as_run, divisors, finite_peaks
+from skcircuits.numerics._arrays import Rows, Scatter, as_run, divisors, finite_peaks, safe_log
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Below this a linear value next to a maximum of one may have lost digits to underflow.
@@ -71,16 +71,14 @@ def _sum_edge_by_edge(
 ) -> None:
     """Replace the columns marked lost, shape (n_blocks, n), by sums with own maxima."""
     blocks, rows = np.nonzero(lost)
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(weights)
+    log_weights = safe_log(weights)
     # The terms have an axis for every edge of a block
     step = max(1, EDGE_TERMS // weights[0].size)
     for first in range(0, len(rows), step):
         block, row = blocks[first : first + step], rows[first : first + step]
         terms = log_weights[block] + log_values[block, :, row][:, None, :]
         peak = finite_peaks(terms.max(axis=-1))
-        with np.errstate(divide="ignore"):
-            total[block, :, row] = np.log(np.exp(terms - peak[..., None]).sum(axis=-1)) + peak
+        total[block, :, row] = safe_log(np.exp(terms - peak[..., None]).sum(axis=-1)) + peak
 
 
 # Beyond this size ten digits after the point of a logarithm are left, for ratios of values.

@@ -21,6 +21,7 @@ from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.inputs.base import DiscreteInputLayer
 from skcircuits.circuits.structure.units import Product, Sum, Unit, UnitList, topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray
 
@@ -231,8 +232,7 @@ class _PlanBuilder:
         """Freeze the collected layers."""
         weights = np.concatenate(self._weights) if self._weights else np.empty(0)
         # Zero weights stay, as -inf: EM and conditioning keep the structure.
-        with np.errstate(divide="ignore"):
-            log_weights = np.log(weights)
+        log_weights = safe_log(weights)
         return Plan(
             tuple(self._units), tuple(self._inputs), tuple(self._layers), SumWeights(log_weights)
         )

@@ -31,6 +31,7 @@ from skcircuits.circuits.engine._passes import (
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs.base import Box, DiscreteInputLayer, InputUnit, StateFlows
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import InverseCdf, RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -211,8 +212,7 @@ class JointTableLayer(DiscreteInputLayer):
                 inside *= mask.T[self._states[:, place]]
             masses = np.exp(self.log_masses[units])
             values[units] = masses.reshape(len(masses), -1) @ inside
-        with np.errstate(divide="ignore"):
-            return np.log(values)
+        return safe_log(values)
 
     def log_max(self, X: FloatArray) -> FloatArray:
         return self._gather(self._log_max_lookup, X)

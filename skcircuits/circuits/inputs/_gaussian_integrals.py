@@ -9,7 +9,7 @@ from scipy.special import expit, ndtr, owens_t
 
 from skcircuits.circuits._policy import BOX_CASES, CHOLESKYS_PER_FACTOR
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._arrays import log_ndtr_difference, logsumexp
+from skcircuits.numerics._arrays import log_ndtr_difference, logsumexp, safe_log
 from skcircuits.numerics._gaussian_stack import (
     ConditionalBlock,
     GaussianStack,
@@ -449,8 +449,7 @@ def _log_integral(log_function: LogFunction, start: FloatArray, stop: FloatArray
     steps = extents[:, None] * nodes[:, None]
     points = (peak + signs[:, None] * steps).reshape(-1, len(peak))
     values = log_function(points).reshape(steps.shape) + log_weights[:, None]
-    with np.errstate(divide="ignore"):
-        values += np.log(extents)[:, None]
+    values += safe_log(extents)[:, None]
     return logsumexp(values.reshape(-1, len(peak)), axis=0)
 
 

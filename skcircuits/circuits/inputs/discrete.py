@@ -32,7 +32,7 @@ from skcircuits.circuits.inputs.registry import (
     register_input_unit,
 )
 from skcircuits.exceptions import CircuitPropertyError, must, require_count
-from skcircuits.numerics._arrays import float_array, is_number
+from skcircuits.numerics._arrays import float_array, is_number, safe_log
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -81,8 +81,7 @@ class DiscreteLayer(DiscreteInputLayer):
             [unit.probabilities for unit in units]
         )
         variables = np.array([unit.variable for unit in units])
-        with np.errstate(divide="ignore"):
-            log_masses = np.log(masses)
+        log_masses = safe_log(masses)
         return cls(
             variables, log_masses, cardinalities, sum(unit.n_free_parameters for unit in units)
         )
@@ -157,8 +156,7 @@ class DiscreteLayer(DiscreteInputLayer):
             inside[:, :own_states] = box.state_mask(variable, own_states)
             # A row whose box holds every state must give exactly one.
             values[units] = np.minimum(self.masses[units] @ inside.T, 1.0)
-        with np.errstate(divide="ignore"):
-            return np.log(values)
+        return safe_log(values)
 
     def log_max(self, X: FloatArray) -> FloatArray:
         # The column of NaN holds the best state instead of one.
@@ -327,13 +325,13 @@ class Indicator(DiscreteUnit):
 
 @multiply_inputs.register(DiscreteUnit, DiscreteUnit)
 def _multiply_discrete(left: DiscreteUnit, right: DiscreteUnit) -> Scaled:
-    own, other = _log_padded(left, right)
+    own, other = safe_log(_padded(left, right))
     return _discrete(left.variable, own + other)
 
 
 @divide_inputs.register(DiscreteUnit, DiscreteUnit)
 def _divide_discrete(left: DiscreteUnit, right: DiscreteUnit) -> Scaled:
-    own, other = _log_padded(left, right)
+    own, other = safe_log(_padded(left, right))
     # By convention 0 / 0 is 0: a quotient lives on the support of its divisor
     ratios = np.subtract(own, other, where=other > -np.inf, out=np.full_like(own, -np.inf))
     return _discrete(left.variable, ratios)
@@ -353,20 +351,13 @@ def _discrete_entropy(unit: DiscreteUnit) -> float:
     return float(entr(unit.probabilities).sum())
 
 
-def _padded(left: DiscreteUnit, right: DiscreteUnit) -> tuple[FloatArray, FloatArray]:
+def _padded(left: DiscreteUnit, right: DiscreteUnit) -> FloatArray:
     """Masses of both units over the states of either."""
     n_states = max(left.n_states, right.n_states)
     masses = np.zeros((2, n_states))
     masses[0, : left.n_states] = left.probabilities
     masses[1, : right.n_states] = right.probabilities
-    return masses[0], masses[1]
-
-
-def _log_padded(left: DiscreteUnit, right: DiscreteUnit) -> tuple[FloatArray, FloatArray]:
-    """Logarithms of the masses: products and quotients leave the range of floats."""
-    with np.errstate(divide="ignore"):
-        own, other = np.log(_padded(left, right))
-    return own, other
+    return masses
 
 
 def _discrete(variable: int, log_masses: FloatArray) -> Scaled:

@@ -22,7 +22,7 @@ from skcircuits.circuits.inputs.base import (
 )
 from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
-from skcircuits.numerics._arrays import is_number
+from skcircuits.numerics._arrays import is_number, safe_log
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -138,8 +138,7 @@ def _log_interval(first: FloatArray, last: FloatArray, rates: FloatArray) -> Flo
         above = _tail(first, rates) - _tail(last + 1.0, rates)
         below = pdtr(last, rates) - np.where(first > 0, pdtr(np.fmax(first - 1.0, 0.0), rates), 0.0)
     masses = np.where(last >= first, np.where(is_above, above, below), 0.0)
-    with np.errstate(divide="ignore"):
-        result = np.log(np.minimum(masses, 1.0))
+    result = safe_log(np.minimum(masses, 1.0))
     # A difference of cumulative masses would lose digits of one mass
     single = (first == last) & np.isfinite(first)
     result[single] = _log_mass(np.where(single, first, 0.0), rates)[single]

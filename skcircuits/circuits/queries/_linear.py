@@ -28,6 +28,7 @@ from skcircuits.circuits.inputs.restriction._evidence import Feature, breakpoint
 from skcircuits.circuits.inputs.restriction._gaussians import can_bound_forms, restrict_forms
 from skcircuits.circuits.queries._restricted import RestrictedCircuit, feature_means
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 MAX_DIRECTIONS = 3
@@ -343,8 +344,7 @@ class _Slices:
         bends = np.concatenate(marks[self._inner])
         self._rule = self._make_rule([marks[v] for v in self._outer], _bends(self._rows, bends))
         possible, evidence = self._at(self._rule.nodes)
-        with np.errstate(divide="ignore"):
-            log_weights = np.log(self._rule.weights[possible])
+        log_weights = safe_log(self._rule.weights[possible])
         log_mass = RestrictedCircuit(plan, evidence).log_mass() + log_weights
         # Nodes of density zero cannot be conditioned on
         seen = np.flatnonzero(log_mass > -np.inf)

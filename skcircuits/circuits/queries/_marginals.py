@@ -44,6 +44,7 @@ from skcircuits.circuits.structure.units import (
     scale_unit,
 )
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray
 
@@ -311,8 +312,7 @@ def marginalize(plan: Plan, variables: frozenset[int]) -> Unit | None:
     def weights_of(position: int) -> _Weights:
         unit = plan.units[position]
         assert isinstance(unit, Sum)
-        with np.errstate(divide="ignore"):
-            return _Weights(unit.weights, np.log(unit.weights))
+        return _Weights(unit.weights, safe_log(unit.weights))
 
     return prune(plan, lambda leaf: leaf.marginalize(variables), weights_of)
 

@@ -30,7 +30,7 @@ from skcircuits.circuits.inputs.restriction import (
 from skcircuits.circuits.inputs.restriction._evidence import Feature
 from skcircuits.circuits.queries._restricted import mixed_moments
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._arrays import divisors, finite_peaks
+from skcircuits.numerics._arrays import divisors, finite_peaks, safe_log
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -60,8 +60,7 @@ class ScoredCircuit:
 
     def log_mass(self) -> FloatArray:
         """Log probability of the evidence with an accepted total, shape (1,)."""
-        with np.errstate(divide="ignore"):
-            mass = np.log(self._reached.sum())
+        mass = safe_log(self._reached.sum())
         return np.atleast_1d(mass + self._polynomials.scales[self._plan.root])
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
@@ -138,8 +137,7 @@ class ScoredCircuit:
         heights = np.where(self._is_accepted, best.values[root], 0.0)
         row = np.full((1, self._known.X.shape[1]), np.nan)
         _Trace(self._plan, best, layers, self._scores, _Largest()).fill(row, heights)
-        with np.errstate(divide="ignore"):
-            return row, np.log(heights.max(keepdims=True)) + best.scales[root]
+        return row, safe_log(heights.max(keepdims=True)) + best.scales[root]
 
     def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
         """Draw counts (1,) rows."""

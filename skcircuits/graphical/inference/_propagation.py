@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.graphical.inference._elimination import Bucket, EliminationTree
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -320,8 +321,7 @@ class Table:
         """Give the logarithms."""
         if self.is_log:
             return self.values
-        with np.errstate(divide="ignore"):
-            return np.log(self.values)
+        return safe_log(self.values)
 
 
 def align(values: NDArray[Number], axes: Axes, target: Axes) -> NDArray[Number]:

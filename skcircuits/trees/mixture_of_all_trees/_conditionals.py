@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import softmax
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -168,8 +169,7 @@ def _ascend(
 ) -> tuple[IntArray, float]:
     """Change one cell at a time, always the best one: a local optimum and its log probability."""
     layout = mixture.layout
-    with np.errstate(divide="ignore"):
-        log_evidence = np.log(evidence)
+    log_evidence = safe_log(evidence)
     n_open = layout.sum_states((evidence > 0).astype(float))
     is_open = (evidence > 0) & (n_open > 1)[layout.owner]
     states = np.flatnonzero(is_open)

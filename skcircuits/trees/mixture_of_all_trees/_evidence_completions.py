@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcircuits.numerics._arrays import logsumexp
+from skcircuits.numerics._arrays import logsumexp, safe_log
 from skcircuits.parallel import memory_bound_chunks, row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees._spanning_trees import log_partitions_and_marginals
@@ -194,8 +194,7 @@ def _weighted_completions(
         log_mass, states, _ = beliefs.of_rows(rows)
         log_fractions = log_mass - logsumexp(log_mass, axis=0)
         codes = _draw(log_fractions, states, layout, uniforms)
-        with np.errstate(divide="ignore"):
-            log_states, log_factors = np.log(states), np.log(evidence[rows])
+        log_states, log_factors = safe_log(states), safe_log(evidence[rows])
         flat = layout.flat(codes)
         by_component = [
             own[:, None] + _gather(log, flat).sum(axis=2)
@@ -226,8 +225,7 @@ def _beliefs_of_chunk(
     beliefs = model.nodes * evidence
     marginals = layout.sum_states(beliefs)
     beliefs /= marginals[:, layout.owner]
-    with np.errstate(divide="ignore"):
-        log_allowed = np.log(beliefs)
+    log_allowed = safe_log(beliefs)
     # The same vertex for all rows: no row depends on those beside it, not even by rounding.
     root = int(model.weights.sum(axis=1).argmax())
     within = np.arange(layout.n_variables)

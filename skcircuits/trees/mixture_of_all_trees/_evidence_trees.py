@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcircuits.numerics._arrays import logsumexp
+from skcircuits.numerics._arrays import logsumexp, safe_log
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -271,8 +271,7 @@ def _beliefs(
     """Distribution of every u without the message of v, (n_rows, flat states of u, v)."""
     # A variable sends itself no message, since its probability of an edge is zero.
     log_messages = np.log1p(edges[:, layout.owner] * (messages - 1.0))
-    with np.errstate(divide="ignore"):
-        log_beliefs = np.log(allowed) + log_messages.sum(axis=2)
+    log_beliefs = safe_log(allowed) + log_messages.sum(axis=2)
     log_beliefs = log_beliefs[:, :, None] - log_messages
     largest = np.maximum.reduceat(log_beliefs, layout.offsets, axis=1)
     beliefs: FloatArray = np.exp(log_beliefs - largest[:, layout.owner])

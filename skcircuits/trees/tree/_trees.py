@@ -16,6 +16,7 @@ import numpy as np
 from skcircuits.circuits import Product, Sum
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
@@ -424,10 +425,8 @@ class TreeInference:
             # Rescaled at once: a hub multiplies as many messages as it has neighbours.
             largest = joint.max(axis=2)
             self._below[self._trees, parents] = _quotient(joint, largest[:, :, None])
-            with np.errstate(divide="ignore"):
-                self.log_evidence += np.log(largest)
-        with np.errstate(divide="ignore"):
-            self.log_evidence += np.log(self._below[self._trees, order[:, 0]].sum(axis=2))
+            self.log_evidence += safe_log(largest)
+        self.log_evidence += safe_log(self._below[self._trees, order[:, 0]].sum(axis=2))
 
     def _edge(self, trees: IntArray, children: IntArray) -> tuple[IntArray, FloatArray, FloatArray]:
         """Parents, tables (parent state, child state) and what lies below the children."""

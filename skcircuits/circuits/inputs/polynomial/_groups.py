@@ -16,7 +16,7 @@ import numpy as np
 from skcircuits.circuits._policy import MANY_NUMBERS, MANY_POINTS, MAX_COLLISIONS, MAX_MASS_TABLE
 from skcircuits.circuits.inputs.base import MIN_ERROR, BoxMasses
 from skcircuits.circuits.inputs.polynomial._pieces import FAR_AWAY, PieceLocator, PolynomialPieces
-from skcircuits.numerics._arrays import Rows, divisors
+from skcircuits.numerics._arrays import Rows, divisors, safe_log
 from skcircuits.protocols import FloatArray, IntArray
 
 # Bound of the relative error of a cumulative mass.
@@ -120,8 +120,7 @@ class PolynomialGroup:
         if len(self.atoms):
             place = np.minimum(np.searchsorted(self.atoms, x), len(self.atoms) - 1)
             hits = np.flatnonzero(self.atoms[place] == x)
-            with np.errstate(divide="ignore"):
-                values[:, hits] = np.log(self.atom_masses[:, place[hits]])
+            values[:, hits] = safe_log(self.atom_masses[:, place[hits]])
         return values
 
     def log_mass(self, bounds: FloatArray, closed: str) -> FloatArray:
@@ -129,8 +128,7 @@ class PolynomialGroup:
         lower, upper, stop = bounds
         values = self.pieces.log_mass(self.locate(lower), lower, self.locate(stop), stop)
         if len(self.atoms):
-            with np.errstate(divide="ignore"):
-                on_atoms = np.log(self.atom_mass(lower, upper, closed))
+            on_atoms = safe_log(self.atom_mass(lower, upper, closed))
             np.logaddexp(values, on_atoms, out=values)
         # The whole line has probability one, regardless of rounding
         return np.minimum(values, 0.0, out=values)
@@ -171,8 +169,7 @@ class PolynomialGroup:
             points[taken] = sides[np.argmax(heights_beside, axis=0), every]
             # A mass and a density are compared as they stand: both are values of the unit there
             best = self.atom_masses.argmax(axis=1)
-            with np.errstate(divide="ignore"):
-                log_mass = np.log(self.atom_masses.max(axis=1))
+            log_mass = safe_log(self.atom_masses.max(axis=1))
             points = np.where(log_mass > heights, self.atoms[best], points)
             heights = np.maximum(log_mass, heights)
         return points, heights

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 
-from skcircuits.numerics._arrays import log1mexp
+from skcircuits.numerics._arrays import log1mexp, safe_log
 from skcircuits.numerics._bsplines import density_pieces
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -77,8 +77,7 @@ class PolynomialPieces:
         self.amplitudes = self.masses * np.where(self.is_left, 1.0, -1.0 * self.is_right)
         self.offsets = self.before + np.where(self.is_right, self.masses, 0.0)
         self._split_at_middles()
-        with np.errstate(divide="ignore"):
-            self._log_heights = np.log(self.masses * np.where(self.is_tail, self.rates, 1.0))
+        self._log_heights = safe_log(self.masses * np.where(self.is_tail, self.rates, 1.0))
 
     def _split_at_middles(self) -> None:
         """Choose per piece the end of the line from which cumulative masses are counted."""
@@ -277,8 +276,7 @@ class PolynomialPieces:
             reached = np.flatnonzero(low + offset <= high)
             pieces = low[reached] + offset
             mass[reached] += self._part(pieces, lower[reached], upper[reached])
-        with np.errstate(divide="ignore"):
-            log_mass = np.log(mass)
+        log_mass = safe_log(mass)
         within_tail = (low == high) & self.is_tail[low]
         tails = low[within_tail]
         nearest = np.where(self.is_left[tails], upper[within_tail], lower[within_tail])

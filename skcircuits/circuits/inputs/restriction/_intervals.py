@@ -22,7 +22,7 @@ from skcircuits.circuits.inputs.restriction._evidence import (
     restrict,
 )
 from skcircuits.circuits.inputs.restriction._normal import draw_truncated, truncated_moments
-from skcircuits.numerics._arrays import divisors
+from skcircuits.numerics._arrays import divisors, safe_log
 from skcircuits.numerics._random import RandomNumbers, draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -60,8 +60,7 @@ class RestrictedDiscrete(RestrictedLayer):
 
     def log_mass(self) -> FloatArray:
         """Log mass of the allowed states, shape (n_units, n)."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.mass())
+        return safe_log(self.mass())
 
     def state_flows(self, flows: FloatArray) -> Iterator[StateFlows]:
         """Divide flows (n_units, n) among the allowed states of each variable."""
@@ -122,8 +121,7 @@ class RestrictedDiscrete(RestrictedLayer):
             allowed = self._allowed[variable]
             for unit in units.tolist():
                 values[unit] = (self.layer.masses[unit] * allowed).max(axis=1)
-        with np.errstate(divide="ignore"):
-            return np.log(values)
+        return safe_log(values)
 
     def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
         """The most probable allowed state, shape (m, 1)."""

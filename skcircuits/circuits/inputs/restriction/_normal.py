@@ -21,6 +21,7 @@ from skcircuits.circuits.inputs._gaussian_integrals import (
     given_first,
     log_standard_box,
 )
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -96,8 +97,7 @@ def draw_truncated(low: FloatArray, high: FloatArray, uniform: FloatArray) -> Fl
     flip = low > 0.0
     start, stop = np.where(flip, -high, low), np.where(flip, -low, high)
     log_start, log_stop = log_ndtr(start), log_ndtr(stop)
-    with np.errstate(divide="ignore"):
-        level = np.log(uniform + (1.0 - uniform) * np.exp(log_start - log_stop))
+    level = safe_log(uniform + (1.0 - uniform) * np.exp(log_start - log_stop))
     drawn = np.clip(ndtri_exp(log_stop + level), start, stop)
     return np.where(flip, -drawn, drawn)
 
