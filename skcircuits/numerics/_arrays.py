@@ -131,10 +131,10 @@ def finite_peaks(peaks: FloatArray) -> FloatArray:
     return peaks
 
 
-def safe_log(values: FloatArray | float) -> FloatArray:
+def safe_log(values: FloatArray | float, out: FloatArray | None = None) -> FloatArray:
     """Compute the logarithm, -inf where a value is zero."""
     with np.errstate(divide="ignore"):
-        return np.log(values)
+        return np.log(values, out=out)
 
 
 def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:

@@ -14,6 +14,7 @@ from skcircuits.circuits.inputs.base import LOG_SQRT_2PI
 from skcircuits.circuits.inputs.multivariate_gaussian import distinct_parameters
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, conditional_blocks
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.predictions._closed_forms import NoClosedFormError
@@ -60,8 +61,7 @@ class Components:
 
     def responsibilities(self, X: FloatArray) -> FloatArray:
         """Probability of each component given the observed cells, shape (K, n)."""
-        with np.errstate(divide="ignore"):
-            logs = np.repeat(np.log(self.weights)[:, None], len(X), axis=1)
+        logs = np.repeat(safe_log(self.weights)[:, None], len(X), axis=1)
         for log, factors in zip(logs, self.circuits):
             for factor in factors:
                 log += factor.log_prob(X)
@@ -162,12 +162,11 @@ class GaussianComponents:
         """Condition on the observed cells of rows."""
         numbers = X[:, self.columns]
         means = np.repeat(numbers[None], len(self), axis=0)
-        with np.errstate(divide="ignore"):
-            logs = np.repeat(np.log(self.weights)[:, None], len(X), axis=1)
-            for j, table in self.tables.items():
-                seen = np.flatnonzero(~np.isnan(X[:, j]))
-                # Impossible categories have the logarithm -inf, which removes their components
-                logs[:, seen] += np.log(table[:, X[seen, j].astype(np.intp)])
+        logs = np.repeat(safe_log(self.weights)[:, None], len(X), axis=1)
+        for j, table in self.tables.items():
+            seen = np.flatnonzero(~np.isnan(X[:, j]))
+            # Impossible categories have the logarithm -inf, which removes their components
+            logs[:, seen] += safe_log(table[:, X[seen, j].astype(np.intp)])
         blocks: list[ConditionalBlock] = []
         if len(self.columns):
             blocks = list(conditional_blocks(self.stack, numbers))

@@ -35,8 +35,7 @@ def segment_log_sum(terms: FloatArray, starts: IntArray, lengths: IntArray) -> F
     terms -= np.repeat(peak, lengths, axis=0)
     np.exp(terms, out=terms)
     total = np.add.reduceat(terms, starts, axis=0)
-    with np.errstate(divide="ignore"):
-        np.log(total, out=total)
+    safe_log(total, out=total)
     total += peak
     return total
 
@@ -58,8 +57,7 @@ def dense_log_sum(log_values: FloatArray, weights: FloatArray) -> FloatArray:
     total = weights @ scaled
     # A sum that gives the largest child no weight may have lost its terms
     lost = np.any(total < TINY, axis=1)
-    with np.errstate(divide="ignore"):
-        np.log(total, out=total)
+    safe_log(total, out=total)
     total += peak
     if lost.any():
         _sum_edge_by_edge(total, log_values, weights, lost)

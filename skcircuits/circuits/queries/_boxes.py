@@ -27,7 +27,7 @@ from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import Box, BoxMasses
 from skcircuits.circuits.queries._marginals import log_partition, marginalize
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
-from skcircuits.numerics._arrays import Rows
+from skcircuits.numerics._arrays import Rows, safe_log
 from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -157,8 +157,7 @@ def _log_probability(plan: Plan, box: Box, whole: float) -> FloatArray:
     doubtful = np.flatnonzero(~(result >= SURELY_EXACT * whole))
     if len(doubtful):
         doubtful = _settle(linear, result, doubtful, whole)
-    with np.errstate(divide="ignore"):
-        np.log(result, out=result)
+    safe_log(result, out=result)
     if len(doubtful):
         result[doubtful] = _log_pass(plan, box.rows(doubtful))
     return result

@@ -239,8 +239,7 @@ def _solve_bucket(
     # Impossible contexts have no finite peak to subtract.
     weights = np.exp(total - np.where(np.isneginf(peak), 0.0, peak))
     sums = weights.sum(axis=summed)
-    with np.errstate(divide="ignore"):
-        message, log_scale = table_of_logs(peak.reshape(sums.shape) + np.log(sums), separator)
+    message, log_scale = table_of_logs(peak.reshape(sums.shape) + safe_log(sums), separator)
     return (_divide(weights, sums) if needed else None), message, log_scale
 
 
@@ -353,12 +352,9 @@ def scaled_table(values: FloatArray, axes: Axes) -> tuple[Table, FloatArray]:
     if smallest <= 0:
         smallest = values.min(where=values > 0, initial=1.0)
     log_range = -log(smallest)
-    with np.errstate(divide="ignore"):
-        log_peak = np.log(peak)
-        # Sums of a product that spans the whole range may span a little more.
-        return Table(
-            np.log(values) if log_range > MAX_LOG_RANGE else values, axes, log_range
-        ), log_peak
+    # Sums of a product that spans the whole range may span a little more.
+    kept = safe_log(values) if log_range > MAX_LOG_RANGE else values
+    return Table(kept, axes, log_range), safe_log(peak)
 
 
 def table_of_logs(logs: FloatArray, axes: Axes) -> tuple[Table, FloatArray]:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcircuits.circuits import Circuit
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.predictions._closed_forms import Problem, is_plainly_missing
@@ -180,12 +181,11 @@ def _combinations(
     """Log probabilities (K, S) and values (S, k) of all combinations of missing categories."""
     log_masses = np.zeros((len(components), 1))
     offsets = np.zeros((1, len(additive.constant)))
-    with np.errstate(divide="ignore"):
-        # Given the component the columns are independent: masses multiply, and offsets add up
-        for j in missing.tolist():
-            log_table = np.log(components.tables[j])
-            log_masses = (log_masses[:, :, None] + log_table[:, None]).reshape(len(components), -1)
-            offsets = (offsets[:, None] + additive.tables[j]).reshape(-1, offsets.shape[1])
+    # Given the component the columns are independent: masses multiply, and offsets add up
+    for j in missing.tolist():
+        log_table = safe_log(components.tables[j])
+        log_masses = (log_masses[:, :, None] + log_table[:, None]).reshape(len(components), -1)
+        offsets = (offsets[:, None] + additive.tables[j]).reshape(-1, offsets.shape[1])
     return log_masses, offsets
 
 

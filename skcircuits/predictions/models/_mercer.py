@@ -26,6 +26,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from skcircuits.kernels.families._structure import UnivariateFunction
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._gaussian_stack import ConditionalBlock
 from skcircuits.parallel import row_slices, single_threaded_blas
 from skcircuits.predictions._components import ConditionedRows, GaussianComponents
@@ -136,10 +137,10 @@ class MixtureExpansion:
         left = np.hstack([2.0 * cells, -seen.astype(np.float64)])
         logs = left @ np.hstack([points, np.square(points)]).T
         logs -= np.square(cells).sum(axis=1)[:, None]
-        with np.errstate(divide="ignore"):  # a mismatch may be worth nothing
-            for v, function in self.functions.items():
-                own = np.flatnonzero(~np.isnan(X[:, v]))
-                logs[own] += np.log(function.univariate(X[own, v, None], self.points[:, v]))
+        for v, function in self.functions.items():
+            own = np.flatnonzero(~np.isnan(X[:, v]))
+            # A mismatch may be worth nothing
+            logs[own] += safe_log(function.univariate(X[own, v, None], self.points[:, v]))
         return np.asarray(logs)
 
     @cached_property

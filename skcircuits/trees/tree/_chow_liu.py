@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from skcircuits.circuits import Categorical, Circuit, Indicator, Sum
 from skcircuits.circuits.structure.units import Unit
-from skcircuits.numerics._arrays import logsumexp
+from skcircuits.numerics._arrays import logsumexp, safe_log
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.tree._trees import (
     StateLayout,
@@ -113,11 +113,11 @@ class ChowLiuTree(NamedTuple):
         flat = self.layout.flat(codes)
         children = np.flatnonzero(self.parents >= 0)
         nodes, pairs = self.statistics
-        with np.errstate(divide="ignore"):
-            log_prob = np.log(nodes)[flat[:, self.parents < 0]].sum(axis=1)
-            # P(child, parent) / P(parent) along every edge.
-            joint = np.log(pairs[flat[:, children], flat[:, self.parents[children]]])
-            above = np.log(nodes)[flat[:, self.parents[children]]]
+        log_nodes = safe_log(nodes)
+        log_prob = log_nodes[flat[:, self.parents < 0]].sum(axis=1)
+        # P(child, parent) / P(parent) along every edge.
+        joint = safe_log(pairs[flat[:, children], flat[:, self.parents[children]]])
+        above = log_nodes[flat[:, self.parents[children]]]
         # An impossible parent has an impossible joint: -inf - (-inf) must stay -inf.
         joint -= np.where(np.isneginf(above), 0.0, above)
         return log_prob + joint.sum(axis=1)

@@ -117,8 +117,7 @@ class PolynomialPieces:
         values /= widths
         # Rounding may take a vanishing polynomial below zero
         np.maximum(values, 0.0, out=values)
-        with np.errstate(divide="ignore"):
-            np.log(values, out=values)
+        safe_log(values, out=values)
         outside = np.nonzero(self.is_tail[pieces])
         if len(outside[0]):
             tails = pieces[outside]
@@ -140,8 +139,7 @@ class PolynomialPieces:
         # Differences this small have lost digits: their parts are integrated one by one.
         lost = np.nonzero((mass < MIN_DIFFERENCE) & (upper > lower))
         mass[lost] = 1.0
-        with np.errstate(divide="ignore"):
-            np.log(mass, out=mass)
+        safe_log(mass, out=mass)
         if len(lost[0]):
             row = lost[1]
             mass[lost] = self._log_small_mass(low[lost], lower[row], high[lost], upper[row])
@@ -180,8 +178,7 @@ class PolynomialPieces:
         # Tails fall from their edge: u = 0 is their highest point
         ends = (~self.is_tail).astype(np.float64)
         u, values = self.highest_points(pieces, np.zeros(len(pieces)), ends)
-        with np.errstate(divide="ignore"):
-            log_height = np.log(np.maximum(values, 0.0) / self.widths)
+        log_height = safe_log(np.maximum(values, 0.0) / self.widths)
         log_height = np.where(self.is_tail, self._log_heights, log_height)
         highest = np.maximum.reduceat(log_height, self.first)
         hits = np.flatnonzero(log_height == np.repeat(highest, self.last - self.first + 1))

@@ -37,7 +37,7 @@ from skcircuits.circuits.inputs.registry import (
     register_input_unit,
 )
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import float_array, safe_log
 from skcircuits.numerics._bsplines import knot_windows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
@@ -369,12 +369,10 @@ def combine_histograms(
     _require_histograms(left, right, action)
     _require_apart(left, right, action)
     knots, atoms = _common_knots(left, right), np.union1d(left.atoms, right.atoms)
-    with np.errstate(divide="ignore"):
-        log_heights = _power(_log_heights(left, knots), _log_heights(right, knots), exponent)
-        log_masses = log_heights + np.log(np.diff(knots))
-        tails = [_tail(left, right, side, exponent) for side in (LEFT, RIGHT)]
-        masses = np.log([_atom_masses(unit, atoms) for unit in (left, right)])
-        log_atoms = _power(masses[0], masses[1], exponent)
+    log_heights = _power(_log_heights(left, knots), _log_heights(right, knots), exponent)
+    log_masses = log_heights + np.log(np.diff(knots))
+    tails = [_tail(left, right, side, exponent) for side in (LEFT, RIGHT)]
+    log_atoms = _power(_log_atoms(left, atoms), _log_atoms(right, atoms), exponent)
     shared = ~np.isneginf(log_atoms)
     log_parts = np.concatenate([log_masses, [log_mass for log_mass, _ in tails], log_atoms[shared]])
     peak = log_parts.max()
@@ -426,13 +424,9 @@ def histogram_divergence(
     """
     _require_histograms(left, right, "compared")
     knots, atoms = _common_knots(left, right), np.union1d(left.atoms, right.atoms)
-    with np.errstate(divide="ignore"):
-        log_values = np.array(
-            [
-                np.append(_log_heights(unit, knots), np.log(_atom_masses(unit, atoms)))
-                for unit in (left, right)
-            ]
-        )
+    log_values = np.array(
+        [np.append(_log_heights(unit, knots), _log_atoms(unit, atoms)) for unit in (left, right)]
+    )
     inside = ~np.isneginf(log_values).any(axis=0)
     sizes = np.append(np.diff(knots), np.ones(len(atoms)))[inside]
     own, other = log_values[:, inside]
@@ -492,16 +486,16 @@ def _common_knots(left: PiecewisePolynomial, right: PiecewisePolynomial) -> Floa
     return knots[(knots >= first) & (knots <= last)]
 
 
-def _atom_masses(unit: PiecewisePolynomial, atoms: FloatArray) -> FloatArray:
-    """Mass of a unit at points that hold its own atoms."""
+def _log_atoms(unit: PiecewisePolynomial, atoms: FloatArray) -> FloatArray:
+    """Log mass of a unit at points that hold its own atoms."""
     masses = np.zeros(len(atoms))
     masses[np.searchsorted(atoms, unit.atoms)] = unit.atom_masses
-    return masses
+    return safe_log(masses)
 
 
 def _log_heights(unit: PiecewisePolynomial, knots: FloatArray) -> FloatArray:
     """Log density of a histogram on intervals within or beyond its own, tails left out."""
-    heights = np.pad(np.log(unit.weights / np.diff(unit.knots)), 1, constant_values=-np.inf)
+    heights = np.pad(safe_log(unit.weights / np.diff(unit.knots)), 1, constant_values=-np.inf)
     return heights[np.searchsorted(unit.knots, knots[:-1], side="right")]
 
 
