@@ -175,13 +175,19 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         complete = ~np.isnan(encoded).any(axis=1)
         # Complete rows have the model's own labels, which need not be an argmax
         if complete.all() and len(self.estimators_) == 1:
-            return self.estimator_.predict(self._check_table(X, reset=False))
+            return self._own_labels(self._check_table(X, reset=False))
         method = self._responses[0]
         predicted = self._classes_of(self._respond(X, method).mean, method)
         if complete.any() and len(self.estimators_) == 1:
             table = self._check_table(X, reset=False)
-            predicted[complete] = self.estimator_.predict(_safe_indexing(table, complete))
+            predicted[complete] = self._own_labels(_safe_indexing(table, complete))
         return predicted
+
+    def _own_labels(self, table):
+        """Labels of the classifier; some libraries return a column for a single target."""
+        labels = self.estimator_.predict(table)
+        has_targets = self._is_multilabel or isinstance(self.classes_, list)
+        return labels if has_targets else labels.reshape(-1)
 
     def _classes_of(self, answers, method):
         """Classes with the largest answers (n, k) to a method."""
@@ -314,9 +320,11 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         table, (model, *_) = self._schema.decode(rows), models
         labels = model.predict(table)
         method = next((m for m in ANSWERS if hasattr(model, m)), None)
+        answers = getattr(model, method)(table) if method else labels
         # Labels that do not exclude each other have a column each in one array of answers
-        answers = getattr(model, method)(table) if method else model.classes_
-        self._is_multilabel = np.ndim(labels) == 2 and not isinstance(answers, list)
+        has_targets = isinstance(answers if method else model.classes_, list)
+        columns = () if has_targets else np.shape(answers)
+        self._is_multilabel = np.ndim(labels) == 2 and columns == np.shape(labels)
         self._decides_pairs = np.ndim(labels) == 1 and _decides_pairs(model, table, labels)
         return 1.0
 

@@ -484,6 +484,21 @@ def test_labels_that_do_not_exclude_each_other(model, methods, numbers):
     np.testing.assert_array_equal(predicted[holes], (first > threshold)[holes])
 
 
+def test_labels_in_a_column(classes):
+    X, y = classes
+
+    class Column(LogisticRegression):
+        def predict(self, X):  # as CatBoostClassifier does for three classes
+            return super().predict(X)[:, None]
+
+    incomplete = hide(X)
+    incomplete[:5] = X[:5]
+    own = classifier(LogisticRegression(), method="draws").fit(X, y)
+    model = classifier(Column(), method="draws").fit(X, y)
+    for rows in (X, incomplete):
+        np.testing.assert_array_equal(model.predict(rows), own.predict(rows))
+
+
 class _WithoutTags:
     """A model that does not derive from BaseEstimator."""
 
