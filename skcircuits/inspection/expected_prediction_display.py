@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
@@ -122,6 +122,7 @@ class ExpectedPredictionDisplay(Display):
         """
         check_is_fitted(estimator)
         _check_rates(rates)
+        check_consistent_length(X, y)
         generator = check_random_state(random_state)
         # The schema of these rows, not of the model: cells go back to it as they came
         schema, encoded = TableSchema.learn_and_encode(X)

@@ -172,6 +172,9 @@ def value_of_measuring(
     expected: ExpectedResponse, rows: IncompleteRows, uncertainty: Uncertainty, seed: int
 ) -> FloatArray:
     """Give by how much each missing cell would lower the uncertainty, shape (n, d)."""
+    # Equal rows have equal values, also where these are estimates
+    first, inverse = unique_rows(np.hstack([rows.cells, rows.evidence]))
+    rows = rows.take(first)
     result = np.zeros(rows.cells.shape)
     # One more observed cell never makes an expectation harder
     exact = expected.is_exact(rows)
@@ -186,7 +189,7 @@ def value_of_measuring(
     drawn = np.flatnonzero(~exact)
     for chunk in memory_bound_chunks(len(drawn), n_bytes, at_most=64):
         result[drawn[chunk]] = _by_draws(expected, rows.take(drawn[chunk]), uncertainty, seed)
-    return np.maximum(result, 0.0)
+    return np.maximum(result, 0.0)[inverse]
 
 
 def _by_integration(

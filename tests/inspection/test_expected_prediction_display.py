@@ -45,6 +45,13 @@ def test_score_falls_with_the_fraction_of_missing_values(table):
     assert display.ax_.get_ylabel() == "R²"
 
 
+def test_targets_of_other_rows_are_refused_before_anything_is_predicted(table):
+    X, y = table
+    model = ExpectedPredictionRegressor(Ridge(), density=DENSITY, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[150, 149\]"):
+        ExpectedPredictionDisplay.from_estimator(model, X, y[1:])
+
+
 def test_prediction_of_a_row_while_values_are_hidden(table):
     X, y = table
     model = ExpectedPredictionRegressor(Ridge(), density=DENSITY, random_state=0).fit(X, y)

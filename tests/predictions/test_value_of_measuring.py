@@ -144,6 +144,16 @@ def test_draws_agree_with_the_exact_value():
     )
 
 
+def test_equal_rows_have_equal_values_whether_drawn_or_not():
+    rows = [[NAN, NAN, NAN], [1.0, NAN, NAN], [NAN, NAN, NAN]]
+    for draws_only in (True, False):
+        expected = expected_of(linear(NORMAL), NORMAL, draws_only=draws_only)
+        found = value_of_measuring(expected, rows_of(rows), VARIANCE, 0)
+        np.testing.assert_array_equal(found[0], found[2])
+        alone = value_of_measuring(expected, rows_of(rows[1:]), VARIANCE, 0)
+        np.testing.assert_allclose(found[1:], alone, rtol=1e-12)
+
+
 def test_cells_that_say_nothing_are_worth_nothing():
     circuit = Circuit(MultivariateGaussian([0, 1], [0.0, 0.0], np.eye(2)))
     X = circuit.sample(500, random_state=0)
