@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.numerics._random import LatticeStreams
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
@@ -217,4 +217,8 @@ def _answers(
     drawn = circuit.sample(n_draws, X=rows.evidence, random_state=streams)
     completed = rows.completed(drawn)
     answers = response(completed.reshape(-1, completed.shape[-1]))
+    if np.isnan(answers).any():
+        condition = "predict a number for all completed rows, but some have NaN"
+        way_out = "Choose parameters or a model with which every row has a prediction."
+        raise ValueError(must("estimator", condition, way_out, estimator=response.models[0]))
     return answers.reshape(n_draws, len(rows), -1)

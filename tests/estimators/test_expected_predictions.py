@@ -26,7 +26,7 @@ from sklearn.metrics import log_loss, root_mean_squared_error
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -441,6 +441,13 @@ def test_classifiers_that_only_predict_vote(classes):
     model = classifier(Votes(max_depth=3, random_state=0)).fit(X, y)
     assert not hasattr(model, "predict_proba")
     assert model.score(hide(X), y) > 0.5
+
+
+def test_models_without_an_answer_say_so(numbers):
+    X, y = numbers
+    model = regressor(RadiusNeighborsRegressor(radius=1e-3)).fit(X, y)
+    with pytest.raises(ValueError, match="estimator must predict a number for all completed rows"):
+        model.predict(hide(X))
 
 
 def test_logarithms_of_probabilities(classes):
