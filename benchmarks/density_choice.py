@@ -6,11 +6,12 @@ deviations of the columns. Run it with one BLAS thread:
     OMP_NUM_THREADS=1 python benchmarks/density_choice.py [TABLES ...]
 
 TABLES: ``low_rank``, ``wide``, ``skewed`` and ``mixed`` (by default), ``components``, ``large``,
-``pairs``, ``thresholds``, ``frequent``.
+``pairs``, ``tails``, ``thresholds``, ``frequent``.
 ``components`` prints the errors of given numbers of components on the skewed tables. ``mixed``
 reads the tables of ``$SKCIRCUITS_DATA/hybrid`` (default ``../shared/data``) and prints the error of
 imputed numbers and categories instead; ``pairs`` compares what a density says of a number given a
-category, and the other way round, with the table's own frequencies. ``thresholds`` does so on
+category, and the other way round, with the table's own frequencies. ``tails`` does so for the
+median and high quantiles of skewed numbers (`_pair_tables`). ``thresholds`` does so on
 tables in which a number decides a category (`_threshold_tables`) and prints the largest difference
 by density, and the mean log density of as many other rows. ``frequent`` prints the largest error
 of the probabilities of a value that many rows share, and of intervals that end at it.
@@ -27,6 +28,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from _frequent_tables import KINDS as FREQUENT_KINDS
+from _pair_tables import KINDS as PAIR_KINDS
+from _pair_tables import misfits, wages
 from _threshold_tables import KINDS, largest_misfit
 from sklearn.datasets import load_wine
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -184,20 +187,6 @@ def _mixed_line(name, X, mask):
     return result
 
 
-def wages(n_rows=1500, seed=0):
-    """Wages of which few are women's."""
-    rng = np.random.default_rng(seed)
-    is_female, years = rng.random(n_rows) < 0.12, rng.integers(1, 45, n_rows)
-    education = np.clip(np.round(rng.normal(12.8, 2.8, n_rows)), 4, 17)
-    is_married = rng.random(n_rows) < np.where(is_female, 0.3, 0.85)
-    wage = 5.6 + 0.06 * education + 0.028 * years - 0.0005 * years**2 - 0.45 * is_female
-    wage += 0.07 * is_married + 0.35 * rng.normal(size=n_rows)
-    columns = {"years": years, "education": education, "wage": wage}
-    columns["sex"] = np.where(is_female, "female", "male")
-    columns["married"] = np.where(is_married, "yes", "no")
-    return pd.DataFrame(columns)
-
-
 def births(n_rows=189, seed=0):
     """Weights of children, and whether they are low."""
     rng = np.random.default_rng(seed)
@@ -212,7 +201,7 @@ def pairs():
     """Categories and numbers together, by the default density."""
     print("pairs: model, then the table itself")
     for seed in range(2):
-        table = wages(seed=seed)
+        table = wages(np.random.default_rng(seed), 1500)
         density, limit = AutomaticDensity(random_state=0).fit(table), table["wage"].quantile(0.7)
         for sex in ("female", "male"):
             model = density.probability(f"wage > {limit}", given={"sex": sex})
@@ -231,6 +220,30 @@ def pairs():
     completed = imputer.transform(test.assign(cultivar=None))
     right = (completed["cultivar"].to_numpy() == test["cultivar"].to_numpy()).mean()
     print(f"  wine: class from 13 measurements right in {right:.3f} of {len(test)} test rows")
+
+
+def tails(n_seeds=2):
+    """Skewed numbers given categories, by the default density."""
+    print("tails: P(number > quantile | category): largest difference from the table's frequency,")
+    print(
+        "  root mean square, the same from 50,000 other rows; their mean log density; fit seconds"
+    )
+    for make in PAIR_KINDS:
+        others = make(np.random.default_rng(99), 50_000)
+        for n_rows in (500, 1500, 5000):
+            lines = []
+            for seed in range(n_seeds):
+                table = make(np.random.default_rng([seed, n_rows]), n_rows)
+                density = AutomaticDensity(random_state=0)
+                seconds, _ = timed(density.fit, table)
+                errors = misfits(density, table, others)
+                spread = np.sqrt(np.square(errors).mean(axis=0))
+                score = density.score(others[:5000])
+                lines.append(
+                    [*np.column_stack([errors.max(axis=0), spread]).ravel(), score, seconds]
+                )
+            shown = "  ".join(f"{value:.3f}" for value in np.mean(lines, axis=0))
+            print(f"  {make.__name__:9} {n_rows:5} rows   {shown}", flush=True)
 
 
 def thresholds(n_seeds=2):
@@ -293,7 +306,7 @@ def main():
         if name in TABLES:
             compare(name)
         else:
-            others = [components, large, mixed, pairs, thresholds, frequent]
+            others = [components, large, mixed, pairs, tails, thresholds, frequent]
             {run.__name__: run for run in others}[name]()
 
 

@@ -247,17 +247,19 @@ class Expert:
         return {"family": self.family, **dict(self.parameters)}
 
 
-def experts_for(table, families, criterion, n_massive=0):
+def experts_for(table, families, criterion, n_massive=0, may_transform=True):
     """Diverse candidate densities that suit the table.
 
     `n_massive`: number of numerical columns with point masses, which are no densities for any
-    family then: the two cannot be compared.
+    family then: the two cannot be compared. `may_transform`: whether columns may be transformed
+    even if log densities are compared; units over them have no kernels, and cannot be divided at
+    thresholds.
 
     Location models and latent trees learn most from few rows. Mixtures of many components with one
     covariance, or of few with separate covariances, and sum-product networks can represent other
-    dependences. Transformed columns, a component per row and, on tables of many rows, many
-    components with separate covariances represent skewed columns and curved relations; they are
-    candidates only if cells are predicted, because other queries have no closed form or take long.
+    dependences. Transformed columns represent skewed columns and curved relations, with many
+    components also how both depend on categories. Many components without transformation and a
+    component per row are candidates only if cells are predicted, because other queries take long.
     """
     n_rows, n_numbers = table.numbers.shape
     n_numbers -= n_massive
@@ -278,8 +280,10 @@ def experts_for(table, families, criterion, n_massive=0):
             found += [mixture("tied", k, location_model=True) for k in (1, 4, 8)]
         else:
             found.append(mixture("tied", 1))
+        n_transformed = 8 if criterion == "cells" else 16 * factor
+        if criterion == "cells" or (may_transform and has_categories):
+            found.append(mixture("shrunk", n_transformed, transformation="johnson"))
         if criterion == "cells":
-            found.append(mixture("shrunk", 8, transformation="johnson"))
             # Curved relations, and groups with dependences of their own, need one everywhere
             least, most = _MANY_COMPONENTS
             if n_rows >= least * _ROWS_PER_COMPONENT:

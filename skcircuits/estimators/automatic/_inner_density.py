@@ -110,6 +110,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             density = clone(self.density)
             if isinstance(density, BaseDensity):
                 density._convergence_way_out = "Increase density__max_iter or density__tol."
+                density._may_transform = self._mixes_families
         parameters = density.get_params(deep=False)
         # Otherwise two fits with one seed of this estimator would differ
         if "random_state" in parameters and parameters["random_state"] is None:

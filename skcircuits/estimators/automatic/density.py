@@ -66,9 +66,9 @@ class AutomaticDensity(CircuitDensity):
         densities with weights of each column that are the same for all rows, because the density
         that explains the observed cells of a row best is not necessarily the one that predicts the
         hidden cells best. Means are restricted to the observed range of a column, extended by one
-        standard deviation. The candidates then include mixtures with transformed columns, on small
-        tables mixtures with one component per row, and on tables of many rows mixtures of up to 48
-        components with separate covariances.
+        standard deviation. The candidates then include, on small tables, mixtures with one
+        component per row, and on tables of many rows mixtures of up to 48 components with separate
+        covariances.
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
@@ -146,6 +146,7 @@ class AutomaticDensity(CircuitDensity):
     }
 
     _given_weights = None  # choices of an earlier fit, in clones that keep them
+    _may_transform = True  # kernels have no expectations over transformed columns
 
     def __init__(
         self,
@@ -278,7 +279,8 @@ class AutomaticDensity(CircuitDensity):
                 total = sum(pool.values())
                 weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
                 return {Expert.pool(pool, comparison): 1.0}, weighed
-        experts = experts_for(table, families, self.selection, len(massive))
+        may_transform = self._may_transform and not has_thresholds
+        experts = experts_for(table, families, self.selection, len(massive), may_transform)
         trials = Trials(table, rows.X, schema, self.selection, seed, self.n_jobs, comparison)
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]

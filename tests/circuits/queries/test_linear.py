@@ -14,6 +14,7 @@ from skcircuits.circuits import (
     Categorical,
     Circuit,
     Gaussian,
+    JohnsonGaussian,
     MultivariateGaussian,
     PiecewisePolynomial,
     Product,
@@ -569,3 +570,16 @@ def test_three_directions_of_a_joint_gaussian():
     drawn = circuit.sample(100_000, random_state=0) @ np.transpose(dependent)
     inside = ((drawn >= ends[:, 0]) & (drawn <= ends[:, 1])).all(axis=1).mean()
     assert np.exp(found.log_mass()[0]) == pytest.approx(inside, abs=0.007)
+
+
+@pytest.mark.parametrize("curvature", [0.3, 1.0, 2.5])
+def test_hyperbolic_sines_of_normals(curvature):
+    """P(x - 2 y > .5) by a rule over the normal variable of x, with y given it."""
+    bent = [curvature, 0.4 * curvature]
+    unit = JohnsonGaussian([0, 1], [0.3, -0.2], [[1.0, 0.5], [0.5, 0.8]], [0.0, 1.0], bent)
+    nodes, weights = leggauss(400)
+    z = 0.3 + 10.0 * nodes
+    ends = np.arcsinh(bent[1] * ((np.sinh(bent[0] * z) / bent[0] - 0.5) / 2 - 1.0)) / bent[1]
+    below = norm.cdf(ends, -0.2 + 0.5 * (z - 0.3), np.sqrt(0.8 - 0.25))
+    expected = 10.0 * weights @ (norm.pdf(z, 0.3) * below)
+    assert_allclose(probability(Circuit(unit), ([1, -2], 0.5, np.inf)), expected, rtol=1e-9)

@@ -47,3 +47,36 @@ def test_high_wages_of_few_women():
         probability = density.probability("wage > 6.6", given={"sex": sex})
         assert probability == pytest.approx((wage[table["sex"] == sex] > 6.6).mean(), abs=0.02)
     assert all(0.0 < row["misfit"] < 0.2 for row in density.selection_)
+
+
+@pytest.fixture(scope="module")
+def houses():
+    """Lognormal areas and prices, related in another way in each district, and their ratios."""
+    rng = np.random.default_rng(0)
+    n_rows = 800
+    district = rng.choice(3, n_rows, p=[0.6, 0.25, 0.15])
+    area = np.exp(4.6 + 0.35 * rng.normal(size=n_rows))
+    price = np.array([12.0, 12.5, 11.6])[district] + np.array([0.8, 1.2, 1.0])[district] * (
+        np.log(area) - 4.6
+    )
+    price = np.exp(price + 0.2 * rng.normal(size=n_rows))
+    lot = np.exp(5.5 + 0.7 * rng.normal(size=n_rows) + 0.8 * (district == 1))
+    columns = {"area": area, "price": price, "per_area": price / area, "lot": lot}
+    return pd.DataFrame({**columns, "district": np.array(list("abc"))[district]})
+
+
+def test_skewed_numbers_given_a_category(houses):
+    density = AutomaticDensity(random_state=0).fit(houses)
+    assert density.selection_[0]["transformation"] == "johnson"
+    errors = []
+    for limit in houses["lot"].quantile([0.5, 0.75, 0.9]).tolist():
+        found = density.probability(f"lot > {limit}", given=[{"district": own} for own in "abc"])
+        errors.append(found - (houses["lot"] > limit).groupby(houses["district"]).mean())
+    assert np.abs(errors).mean() < 0.025
+
+
+def test_comparisons_of_skewed_columns_are_exact(houses):
+    density = AutomaticDensity(random_state=0).fit(houses)
+    drawn = density.sample(20_000, random_state=0)
+    expected = (drawn["price"] > 3000 * drawn["area"]).mean()
+    assert density.probability("price > 3000 * area") == pytest.approx(expected, abs=0.015)

@@ -69,11 +69,16 @@ def test_batches_keep_the_map_of_the_first():
     assert density.score(held_out) == pytest.approx(whole.score(held_out), abs=0.05)
 
 
-def test_they_are_tried_where_cells_are_asked_for():
-    X = skewed(150)
-    for selection, expected in (("cells", True), ("log_likelihood", False)):
-        density = AutomaticDensity(
-            families=["gaussian_mixture"], selection=selection, categorical_features=[3]
-        )
-        tried = density.set_params(random_state=0).fit(X).selection_
-        assert any(row.get("transformation") == "johnson" for row in tried) == expected
+@pytest.mark.parametrize(
+    ("selection", "n_columns", "expected"),
+    [("cells", 4, True), ("log_likelihood", 4, True), ("log_likelihood", 3, False)],
+)
+def test_they_are_tried_for_cells_and_on_tables_with_categories(selection, n_columns, expected):
+    density = AutomaticDensity(
+        families=["gaussian_mixture"],
+        selection=selection,
+        categorical_features=list(range(3, n_columns)),
+        random_state=0,
+    )
+    tried = density.fit(skewed(150)[:, :n_columns]).selection_
+    assert any(row.get("transformation") == "johnson" for row in tried) == expected

@@ -16,6 +16,7 @@ from scipy.interpolate import BSpline
 
 from skcircuits.circuits.inputs.base import Box, InputLayer, InputUnit
 from skcircuits.circuits.inputs.gaussian import GaussianLayer
+from skcircuits.circuits.inputs.johnson import JohnsonGaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
     PiecewisePolynomial,
@@ -28,6 +29,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Ends of panels of a Gaussian, in standard deviations
 PANELS = np.arange(-9.0, 9.5, 1.2)
+# Largest change of the logarithm of a hyperbolic sine within a panel
+_BENT_STEP = 0.6
 # Length of a tail and of its panels, in mean excesses: twelve nodes integrate the product of
 # three exponentials to twelve digits
 TAIL_LENGTH, TAIL_STEP = 42.0, 4.0
@@ -171,6 +174,22 @@ def _of_joint_gaussians(
 
 
 @breakpoints.register
+def _of_johnson_gaussians(
+    layer: JohnsonGaussianLayer, variable: int
+) -> tuple[FloatArray, FloatArray]:
+    place = int(np.flatnonzero(layer.variables == variable)[0])
+    gaussians = layer.normal.gaussians
+    stds = np.sqrt(gaussians.covariances[:, place, place])
+    # Far from its center a column is an exponential of the normal variable
+    width = layer.map.curvatures[place] * stds.max() * (PANELS[1] - PANELS[0])
+    n_parts = max(1, int(np.ceil(width / _BENT_STEP)))
+    panels = np.linspace(PANELS[0], PANELS[-1], n_parts * (len(PANELS) - 1) + 1)
+    normal = np.zeros((len(panels) * len(stds), len(layer.variables)))
+    normal[:, place] = _panels(gaussians.means[:, place], stds, panels)
+    return layer.map.cells(normal)[:, place], np.empty(0)
+
+
+@breakpoints.register
 def _of_polynomials(
     layer: PiecewisePolynomialLayer, variable: int
 ) -> tuple[FloatArray, FloatArray]:
@@ -202,9 +221,9 @@ def _with_tails(knots: FloatArray, tails: list[tuple[float, float, float]]) -> F
     return np.sort(np.concatenate(points))
 
 
-def _panels(means: FloatArray, stds: FloatArray) -> FloatArray:
+def _panels(means: FloatArray, stds: FloatArray, panels: FloatArray = PANELS) -> FloatArray:
     """Ends of the panels of some Gaussians."""
-    return (means[:, None] + stds[:, None] * PANELS).ravel()
+    return (means[:, None] + stds[:, None] * panels).ravel()
 
 
 @within.register
