@@ -144,11 +144,14 @@ class TableSchema:
         """Labels per column in the order of their codes, None for numbers."""
         return [column.categories for column in self.columns]
 
-    def encode(self, X: Any, handle_unknown: str = "missing") -> FloatArray:
-        """Turn a table into floats: numbers, codes of categories, NaN where missing."""
-        # The usual case: one copy, whatever the number of columns
+    def encode(self, X: Any, handle_unknown: str = "missing", *, copy: bool = True) -> FloatArray:
+        """Turn a table into floats: numbers, codes of categories, NaN where missing.
+
+        Without `copy`, an array of floats that is its own encoding is returned as it is.
+        """
+        # The usual case: at most one copy, whatever the number of columns
         if self._takes_as_is(X):
-            return X.astype(np.float64)
+            return np.asarray(X.astype(np.float64, copy=copy))
         return self._encode_columns(read_columns(X), refuse_unknown=handle_unknown == "error")
 
     def _encode_columns(

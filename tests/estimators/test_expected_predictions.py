@@ -1,5 +1,6 @@
 """Expected predictions of regressors and classifiers: what holds for any model."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -209,6 +210,22 @@ def test_predictions_depend_on_the_row_and_the_seed_alone(numbers, monkeypatch):
     doubled = np.vstack([incomplete, incomplete])
     # another place in a block may round otherwise; other draws would be seen in the third digit
     np.testing.assert_allclose(*np.split(model.predict(doubled), 2), rtol=1e-12)
+
+
+def test_no_copy_of_a_table_with_many_rows_is_made(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 20))
+    density = Circuit(MultivariateGaussian(range(20), X.mean(axis=0), np.cov(X.T)))
+    model = regressor(FrozenEstimator(Ridge().fit(X, X[:, 0])), density=density).fit(X[:100])
+    X[rng.random(X.shape) < 0.1] = NAN
+    before = X.copy()
+    monkeypatch.setattr(_expected_prediction, "BLOCK_ROWS", 500)
+    tracemalloc.start()
+    model.predict(X)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < X.nbytes
+    np.testing.assert_array_equal(X, before)
 
 
 def test_few_categories_are_enumerated():

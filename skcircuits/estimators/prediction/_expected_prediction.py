@@ -558,8 +558,9 @@ class ExpectedPredictionMixin(
         check_is_fitted(self)
         response = Response(self.estimators_, method, self._schema.decode)
         table = self._check_table(X, reset=False)
-        encoded = self._schema.encode(table, self.handle_unknown)
-        missing = np.isnan(encoded).any(axis=1)
+        # Of tables with very many rows nothing as large is made
+        encoded = self._schema.encode(table, self.handle_unknown, copy=False)
+        missing = np.isnan(encoded.min(axis=1))
         incomplete, complete = np.flatnonzero(missing), np.flatnonzero(~missing)
         parts = []
         if len(complete):
