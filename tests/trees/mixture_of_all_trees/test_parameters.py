@@ -62,6 +62,16 @@ def test_gradients_of_wide_models_share_inverses(monkeypatch, wide_case, most_ch
     assert 0 < error < 0.05  # neither the exact computation nor far from it
 
 
+def test_few_rows_get_no_inverses_of_their_own(monkeypatch, wide_case):
+    parameterization, (model, codes, weight), _ = wide_case
+    exact = model.log_prob(codes[:5])
+    monkeypatch.setattr(_parameters, "_MOST_CHANGED", 0.0)
+    monkeypatch.setattr(model, "laplacians", None)  # nothing may call it
+    value, gradient = parameterization.gradient(model, codes[:5], weight[:5])
+    assert value == pytest.approx(weight[:5] @ exact, rel=1e-4)
+    assert np.isfinite(gradient).all()
+
+
 @pytest.mark.parametrize("factor", [np.nan, 1.1])
 def test_counts_that_miss_their_sum_are_computed_exactly(monkeypatch, wide_case, factor):
     parameterization, arguments, (exact_value, exact) = wide_case
