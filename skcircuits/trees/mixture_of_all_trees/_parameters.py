@@ -305,8 +305,8 @@ def _edge_counts(
 ) -> tuple[FloatArray, FloatArray]:
     """Log sums over trees, and expected edges by states: of wide tables as well as learning needs.
 
-    Rows that are in unusual states of few variables share one inverse, others are inverted in
-    single precision.
+    Rows that are in unusual states of few variables share one inverse; others are inverted in
+    single precision, unless there are but few of them.
     """
     if model.layout.n_variables < _WIDE:
         return model.laplacians().edge_counts(codes, sample_weight, n_jobs=n_jobs)
