@@ -236,8 +236,8 @@ class ExpectedPredictionDisplay(Display):
         Returns
         -------
         ExpectedPredictionDisplay
-            The display, after plotting: the expected prediction with a band of one standard
-            deviation due to the missing values, or the probability of each class.
+            The display, after plotting: the expected prediction (of each target) with a band of one
+            standard deviation due to the missing values, or the probability of each class.
         """
         check_is_fitted(estimator)
         schema, row = TableSchema.learn_and_encode(X)
@@ -256,8 +256,11 @@ class ExpectedPredictionDisplay(Display):
             curves = {str(c): answers[:, i] for i, c in enumerate(estimator.classes_)}
         else:
             # The band shows what the hidden cells contribute, not the noise of the target
-            mean, std = estimator.predict(table, return_std=True)
-            curves, spreads = {"prediction": mean}, {"prediction": std}
+            answers = [part.T for part in estimator.predict(table, return_std=True)]
+            names = ["prediction"]
+            if answers[0].ndim == 2:
+                names = [f"target {output}" for output in range(len(answers[0]))]
+            curves, spreads = (dict(zip(names, np.atleast_2d(part))) for part in answers)
         ylabel = "probability" if is_classifier(estimator) else "prediction"
         xlabel = "hidden, from left to right"
         return cls(x, curves, spreads, xlabel=xlabel, ylabel=ylabel).plot(ax, **line_kw)

@@ -66,6 +66,16 @@ def test_prediction_of_a_row_while_values_are_hidden(table):
     assert (np.diff(display.spreads["prediction"]) > 0).all()
 
 
+def test_predictions_of_several_targets_of_a_row(table):
+    X, y = table
+    model = ExpectedPredictionRegressor(Ridge(), density=DENSITY, random_state=0)
+    model.fit(X, np.column_stack([y, -y]))
+    display = ExpectedPredictionDisplay.from_row(model, X[:1])
+    assert list(display.curves) == list(display.spreads) == ["target 0", "target 1"]
+    np.testing.assert_allclose(display.curves["target 1"], -display.curves["target 0"])
+    assert len(display.lines_) == len(display.bands_) == 2
+
+
 def test_probabilities_of_a_row(table):
     X, y = table
     model = ExpectedPredictionClassifier(LogisticRegression(), density=DENSITY, random_state=0)
