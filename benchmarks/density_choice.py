@@ -199,14 +199,15 @@ def births(n_rows=189, seed=0):
 
 def pairs():
     """Categories and numbers together, by the default density."""
-    print("pairs: model, then the table itself")
+    print("pairs: model, then the table itself, then a million other rows")
+    others = wages(np.random.default_rng(99), 1_000_000)
     for seed in range(2):
         table = wages(np.random.default_rng(seed), 1500)
         density, limit = AutomaticDensity(random_state=0).fit(table), table["wage"].quantile(0.7)
         for sex in ("female", "male"):
             model = density.probability(f"wage > {limit}", given={"sex": sex})
-            own = (table["wage"][table["sex"] == sex] > limit).mean()
-            print(f"  P(wage > {limit:.2f} | {sex:6}) {model:.3f} {own:.3f}")
+            own, true = ((t["wage"][t["sex"] == sex] > limit).mean() for t in (table, others))
+            print(f"  P(wage > {limit:.2f} | {sex:6}) {model:.3f} {own:.3f} {true:.3f}")
         table = births(seed=seed)
         density = AutomaticDensity(random_state=0).fit(table)
         model = density.probability({"low": "yes"}, given={"weight": (None, 2500.0)})
