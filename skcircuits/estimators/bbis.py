@@ -98,6 +98,8 @@ class BBISWeighter(
         not collapsed. For continuous targets, the weights are then averaged with uniform ones
         according to the expected errors of both. The same is done for categorical targets with
         zeros if the discrepancy of the weighted samples exceeds that of as many independent ones.
+        If no state is possible that the samples do not hold (of up to 4096 states), the weights are
+        the probabilities of the states, and the ridge is 0.
     collapse : None, float or array-like of int, default=None
         Variables that are summed out exactly: a fraction of all variables, which are drawn at
         random (fewer if this would take long), or their indices. The target must be a factor graph.

@@ -862,3 +862,23 @@ def test_scores_that_are_no_gradients_are_told():
     target.factor = 5.0
     with pytest.warns(UserWarning, match="is not the gradient of its log_prob_unnormalized"):
         BBISWeighter(target=target).fit(X)
+
+
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_samples_of_all_states_have_their_probabilities(has_zeros):
+    """Under a peaked target each of a few states tells nothing about the others."""
+    rng = np.random.default_rng(0)
+    log_table = 10.0 * rng.normal(size=(3, 2, 2))
+    log_table[0, :, 1] = -np.inf if has_zeros else -3.0
+    states = np.array(list(product(range(3), range(2), range(2))), dtype=float)
+    target = FactorGraph([((0, 1, 2), np.exp(log_table))], [3, 2, 2])
+    X = states[rng.permutation(np.arange(200) % 12)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        weighter = BBISWeighter(target=target).fit(X)
+    for found, expected in zip(weighter.marginals(), target.marginals(), strict=True):
+        assert_allclose(found, expected, atol=1e-12)
+    assert weighter.regularization_ == 0.0
+    assert weighter.stein_discrepancy_ < 1e-9
+    few = BBISWeighter(target=target).fit(X[(X[:, 0] > 0) | (X[:, 2] > 0)])
+    assert few.regularization_ > 0.0

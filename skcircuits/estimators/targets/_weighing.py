@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from skcircuits.estimators.targets._learned_targets import ColumnUnits, GivenGradients, Whitening
 from skcircuits.estimators.targets._weighted_samples import (
@@ -35,7 +37,13 @@ from skcircuits.stein._ridge import (
     squared_change,
     state_functions,
 )
-from skcircuits.stein._targets import is_continuous, meets_zeros, own_columns, state_counts
+from skcircuits.stein._targets import (
+    is_continuous,
+    log_probabilities,
+    meets_zeros,
+    own_columns,
+    state_counts,
+)
 from skcircuits.stein.discrepancy import median_gamma
 from skcircuits.stein.gram import distinct_gram
 
@@ -51,6 +59,8 @@ MOMENT_WEIGHT, MAX_WHITENED = 2.0, 1000
 PART_WEIGHT, SCORED_PART_WEIGHT = 10.0, 0.3
 # Part of the discrepancy of states without weights that weights should at least take away.
 STUCK_PART = 0.5
+# States that are enumerated to see whether samples hold them all
+MAX_STATES = 2**12
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
 MAX_DENSE_ROWS, AUTOMATIC_RANK = 5000, 300
 
@@ -156,8 +166,12 @@ class WeighingProblem:
         counts = np.bincount(which)
         distinct = self.distinct_samples(which)
         minimised = self._with_identities(form, distinct, counts)
-        model = self._learn_model(minimised, counts, distinct)
-        totals = minimised.minimise(counts, model.ridge)
+        known = self._probabilities(distinct)
+        if known is None:
+            model = self._learn_model(minimised, counts, distinct)
+            totals = minimised.minimise(counts, model.ridge)
+        else:
+            model, totals = FunctionModel(0.0), known
         uniform = counts / len(which)
         scale = float(minimised.diagonal().mean()) or 1.0
         value = minimised.value(totals) / scale
@@ -166,7 +180,7 @@ class WeighingProblem:
         fraction = 1.0 - reliance(error, change, len(which))
         if model.is_broken:
             error, fraction = value, 1.0 - reach(value, len(which))
-        size_alone = _effective_size(totals, counts)
+        size_alone = _effective_size(totals, counts) if known is None else np.inf
         n_equivalent = np.inf
         is_asked = not self.is_continuous and isinstance(self.regularization, str)
         if is_asked and value > STUCK_PART * minimised.value(uniform) / scale:
@@ -186,6 +200,26 @@ class WeighingProblem:
             _effective_size(totals, counts),
             n_equivalent,
         )
+
+    def _probabilities(self, distinct):
+        """Probabilities of the distinct samples if no other state is possible, else None.
+
+        They minimise the discrepancy. A ridge would keep the weights from them: where states are
+        few, the functions of one are hardly predicted by those of the others.
+        """
+        n_columns = distinct.shape[1]
+        is_asked = not self.is_continuous and isinstance(self.regularization, str)
+        if not is_asked or np.isnan(distinct).any():
+            return None
+        counts = state_counts(self.target, n_columns).tolist()
+        has_all_columns = len(own_columns(self.target, n_columns)) == n_columns
+        if not has_all_columns or prod(counts) > MAX_STATES:
+            return None
+        states = np.indices(counts).reshape(n_columns, -1).T.astype(np.float64)
+        n_possible = np.sum(~np.isneginf(log_probabilities(self.target, states)))
+        if n_possible > len(distinct):
+            return None
+        return softmax(log_probabilities(self.target, distinct))
 
     def measure(self, weights):
         """Squared discrepancy of the weighted samples under a reference fixed for searches."""
