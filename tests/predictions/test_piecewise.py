@@ -139,6 +139,32 @@ def test_values_beyond_the_bounds_are_at_the_bounds():
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
+def test_what_is_narrow_beside_the_domain_is_seen():
+    # Outliers of a column make its bins narrow
+    circuit = gaussian_circuit()
+
+    def bump(rows):
+        return np.where(np.abs(rows - 0.4) < 0.004, 100.0, 0.0)
+
+    problem = fitted(FunctionTransformer(bump), circuit)
+    row = np.array([0.3, NAN, 1.0])
+    form, _ = find_closed_form(problem)
+    if form is not None:
+        found = form.expectation(rows_of(row[None]), with_variance=False).mean[0]
+        expected = by_quadrature(problem, row, n_nodes=400_001)
+        np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_columns_without_variation():
+    circuit = gaussian_circuit()
+    problem = fitted(SplineTransformer(), circuit)
+    bounds = np.array([-1.0, 0.5, 0.0]), np.array([2.0, 0.5, 2.0])
+    problem = Problem(problem.response, circuit, 3, bounds=bounds)
+    form, _ = find_closed_form(problem)
+    found = form.expectation(rows_of([[0.3, NAN, 1.0]]), with_variance=False).mean
+    np.testing.assert_allclose(found, problem.response(np.array([[0.3, 0.5, 1.0]])), rtol=1e-9)
+
+
 def test_rows_far_from_the_data_are_drawn():
     problem = fitted(SplineTransformer(extrapolation="linear"), gaussian_circuit())
     form, _ = find_closed_form(problem)

@@ -25,7 +25,10 @@ N_COEFFICIENTS = 16
 POINTS = chebyshev.chebpts1(N_COEFFICIENTS)
 TO_COEFFICIENTS = np.linalg.inv(chebyshev.chebvander(POINTS, N_COEFFICIENTS - 1))
 TESTS = np.linspace(-0.97, 0.95, 7)
-N_PANELS = 16  # at first
+N_PANELS = 8  # at first, of the domain; and between quantiles of the column, as what is narrow
+N_QUANTILES = 24  # beside the domain must not be overlooked
+N_DRAWS = 1000  # at which approximations must agree with the function
+TINY = 1e-300
 MAX_PANELS = 1000  # of a column; kinks at all quantiles of a table need more
 TOL = 1e-12
 LEAST_WIDTH = 1e-14  # of a panel, relative to the values of the column: a jump is in it
@@ -53,18 +56,23 @@ class PiecewiseFunction:
     def __call__(self, panels: IntArray, values: FloatArray) -> FloatArray:
         """Evaluate at values (s, g) within panels (s,), shape (s, g, k)."""
         lower, upper = self.edges[panels][:, None], self.edges[panels + 1][:, None]
-        places = (2.0 * values - lower - upper) / (upper - lower)
+        # A column without variation has a panel without width
+        places = (2.0 * values - lower - upper) / np.maximum(upper - lower, TINY)
         basis = chebyshev.chebvander(places, N_COEFFICIENTS - 1)
         return np.asarray(basis @ self.coefficients[panels])
 
+    def at(self, values: FloatArray) -> FloatArray:
+        """Evaluate at values (n,) within the domain, shape (n, k)."""
+        panels = np.searchsorted(self.edges, values, side="right") - 1
+        return self(np.clip(panels, 0, len(self.edges) - 2), values[:, None])[:, 0]
+
     def ends(self) -> FloatArray:
         """Values at both ends of the domain, shape (2, k)."""
-        panels = np.array([0, len(self.edges) - 2])
-        return self(panels, self.edges[[0, -1]][:, None])[:, 0]
+        return self.at(self.edges[[0, -1]])
 
     def normal_means(self, means: FloatArray, stds: FloatArray) -> FloatArray:
         """Expectations under normal distributions, shape (q, k)."""
-        stds = np.maximum(stds, 1e-9 * (self.edges[-1] - self.edges[0]))
+        stds = np.maximum(stds, max(1e-9 * (self.edges[-1] - self.edges[0]), TINY))
         # Beyond the domain the function is constant
         low = ndtr((self.edges[0] - means) / stds)[:, None]
         high = ndtr((means - self.edges[-1]) / stds)[:, None]
@@ -192,7 +200,13 @@ def piecewise_form(problem: Problem) -> PiecewiseForm:
         j: changes(np.full(n, j), np.arange(float(n)))
         for j, n in problem.circuit.cardinalities.items()
     }
-    functions = _approximate(changes, components.columns, _domains(problem))
+    drawn = problem.circuit.sample(N_DRAWS, random_state=1)[:, : problem.n_columns]
+    drawn = np.clip(drawn, *_domains(problem))
+    functions = _approximate(changes, components.columns, _first_edges(problem, drawn))
+    for j, function in functions.items():
+        values = drawn[:, j]
+        found, expected = function.at(values), changes(np.full(N_DRAWS, j), values)
+        problem.check(base + found, base + expected, "smooth between few values of a column")
     bounded = problem.bounds is not None
     return PiecewiseForm(problem.response, reference, functions, tables, components, bounded)
 
@@ -216,17 +230,22 @@ def _domains(problem: Problem) -> tuple[FloatArray, FloatArray]:
     return problem.location - reach, problem.location + reach
 
 
+def _first_edges(problem: Problem, drawn: FloatArray) -> FloatArray:
+    """Edges of the first panels of each column, shape (p + 1, d), some of which may be equal."""
+    levels = (np.arange(N_QUANTILES) + 0.5) / N_QUANTILES
+    even = np.linspace(*_domains(problem), N_PANELS + 1)
+    return np.sort(np.vstack([even, np.quantile(drawn, levels, axis=0)]), axis=0)
+
+
 def _approximate(
-    function: Callable[[IntArray, FloatArray], FloatArray],
-    columns: IntArray,
-    domains: tuple[FloatArray, FloatArray],
+    function: Callable[[IntArray, FloatArray], FloatArray], columns: IntArray, edges: FloatArray
 ) -> dict[int, PiecewiseFunction]:
     """Approximate functions of several columns, whose panels are halved together."""
-    lower, upper = domains
-    least = LEAST_WIDTH * np.maximum(upper - lower, np.maximum(np.abs(lower), np.abs(upper)))
-    ends = np.linspace(lower[columns], upper[columns], N_PANELS + 1)
-    column = np.repeat(columns, N_PANELS)
-    low, high = ends[:-1].T.ravel(), ends[1:].T.ravel()
+    least = LEAST_WIDTH * np.maximum(edges[-1] - edges[0], np.abs(edges).max(axis=0))
+    column = np.repeat(columns, len(edges) - 1)
+    low, high = edges[:-1, columns].T.ravel(), edges[1:, columns].T.ravel()
+    is_constant = np.repeat((edges[0] == edges[-1])[columns], len(edges) - 1)
+    column, low, high = (a[(high > low) | is_constant] for a in (column, low, high))
     done: list[tuple[IntArray, FloatArray, FloatArray, FloatArray]] = []
     size: FloatArray | None = None
     while len(column):
