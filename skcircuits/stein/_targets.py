@@ -9,6 +9,7 @@ import numpy as np
 
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._arrays import integers
 from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray
 
 
@@ -61,7 +62,10 @@ def state_counts(target: DiscreteTarget, n_columns: int) -> IntArray:
         counts = np.ones(n_columns, dtype=np.int64)
         counts[list(cardinalities)] = list(cardinalities.values())
         return counts
-    counts = np.asarray(cardinalities, dtype=np.int64)
+    counts = np.array(integers(cardinalities, "cardinalities of the target"), dtype=np.int64)
+    if (counts < 1).any():
+        condition = "be positive numbers of states"
+        raise ValueError(must("cardinalities of the target", condition, given=counts.tolist()))
     if counts.shape != (n_columns,):
         raise ValueError(
             must("X", f"have the {len(counts)} columns of the target", n_columns=n_columns)

@@ -882,3 +882,15 @@ def test_samples_of_all_states_have_their_probabilities(has_zeros):
     assert weighter.stein_discrepancy_ < 1e-9
     few = BBISWeighter(target=target).fit(X[(X[:, 0] > 0) | (X[:, 2] > 0)])
     assert few.regularization_ > 0.0
+
+
+@pytest.mark.parametrize("cardinalities", [None, [0, 2], [2.5, 2], 3])
+def test_cardinalities_that_are_no_numbers_of_states_are_refused(cardinalities):
+    class Uniform:
+        def log_prob_unnormalized(self, X):
+            return np.zeros(len(X))
+
+    target = Uniform()
+    target.cardinalities = cardinalities
+    with pytest.raises((TypeError, ValueError), match=r"^cardinalities of the target must be"):
+        BBISWeighter(target=target).fit(np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]))
