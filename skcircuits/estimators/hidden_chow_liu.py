@@ -208,8 +208,10 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
             numbers = (int(self.n_latent_states),)
         # As many as allowed, as many as boxes are exact in, and none: held-out rows choose
         sizes = {self.max_joint_columns, min(self.max_joint_columns, _BOX_COLUMNS), 1}
-        shapes = [collinear_columns(latent, size) for size in sorted(sizes, reverse=True)]
-        shapes = list(dict.fromkeys(shapes)) if can_choose else [()]
+        shapes = [()]
+        if can_choose:
+            found = [collinear_columns(latent, size) for size in sorted(sizes, reverse=True)]
+            shapes = list(dict.fromkeys(found))
         if len(numbers) == len(shapes) == 1:
             result = self._learn(latent, *numbers, rows, generator)
             self.n_latent_states_, self.joint_columns_ = *numbers, ()

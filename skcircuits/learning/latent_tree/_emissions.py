@@ -373,7 +373,7 @@ def _correlations(X: FloatArray, weight: FloatArray) -> FloatArray:
     centred = standardized(X, weight)
     together = np.maximum(seen.T.astype(float) @ (seen * weight[:, None]), 1e-300)
     correlations = centred.T @ (centred * weight[:, None]) / together
-    # Exactly collinear columns would make the groups' correlations singular
-    correlations = np.clip(correlations, -_MOST_CORRELATION, _MOST_CORRELATION)
+    # Exactly collinear columns, two or more, would make the groups' correlations singular
+    correlations = _MOST_CORRELATION * np.clip(correlations, -1.0, 1.0)
     np.fill_diagonal(correlations, 1.0)
     return np.asarray(correlations)

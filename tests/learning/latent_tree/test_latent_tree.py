@@ -11,6 +11,7 @@ from skcircuits.learning.latent_tree._belief_propagation import (
     LatentTree,
 )
 from skcircuits.learning.latent_tree._emissions import Emissions, EmissionTotals, collinear_columns
+from skcircuits.learning.latent_tree._emissions import _correlations as correlations
 from skcircuits.learning.latent_tree.learner import _emissions as first_emissions
 from skcircuits.learning.latent_tree.learner import _maximize as maximize
 from skcircuits.learning.latent_tree.learner import cluster_latent_states
@@ -102,6 +103,15 @@ def test_joint_columns_agree_with_the_circuit_and_full_steps_gain(missing):
         tree = maximize(tree, propagation.totals(tree, codes, rows.weight), 1e-12)
     assert (np.diff(scores) > -1e-6).all()
     assert scores[-1] > scores[0] + 1.0
+
+
+def test_correlations_of_columns_and_their_sum_are_not_singular():
+    """The regression of a column on a group that contains a sum and its terms has a solution."""
+    first, second, noise = np.random.default_rng(0).normal(size=(3, 100))
+    X = np.column_stack([first + second, first, second, first + 2.0 * second + 0.5 * noise])
+    assert np.linalg.eigvalsh(correlations(X, np.ones(100))).min() > 5e-10
+    rows = LatentRows(X, np.ones(100), np.zeros(X.shape), StateLayout([2] * 4), np.zeros(4, bool))
+    assert collinear_columns(rows, 8) == ((0, 1, 2, 3),)
 
 
 def test_collinear_columns_leave_point_masses_and_unrelated_columns_apart():
