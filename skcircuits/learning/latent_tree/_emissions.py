@@ -337,7 +337,7 @@ def collinear_columns(rows: LatentRows, max_columns: int) -> tuple[tuple[int, ..
     grids: a density times the step is nearly a probability.
     """
     left = np.flatnonzero([not c and _is_dense(rows, v) for v, c in enumerate(rows.is_categorical)])
-    correlations = _correlations(rows.X[:, left], rows.weight)
+    correlations, errors = _correlations(rows.X[:, left], rows.weight)
     groups: list[tuple[int, ...]] = []
     free = np.ones(len(left), dtype=bool)
     while free.sum() > 1 and max_columns > 1:
@@ -351,7 +351,8 @@ def collinear_columns(rows: LatentRows, max_columns: int) -> tuple[tuple[int, ..
         while len(group) < max_columns and free.any():
             # r' R^-1 r is the fraction of a variance that the group explains
             own, others = correlations[np.ix_(group, group)], correlations[group]
-            explained = np.where(free, (others * np.linalg.solve(own, others)).sum(axis=0), 0.0)
+            inverse = np.linalg.pinv(own, rcond=errors[group].max(), hermitian=True)
+            explained = np.where(free, (others * (inverse @ others)).sum(axis=0), 0.0)
             best = int(explained.argmax())
             if explained[best] < _LEAST_EXPLAINED:
                 break
@@ -367,8 +368,12 @@ def _is_dense(rows: LatentRows, column: int) -> bool:
     return facts.is_smooth or facts.is_grid
 
 
-def _correlations(X: FloatArray, weight: FloatArray) -> FloatArray:
-    """Correlations (d, d) of the rows that have both cells, a little less than one."""
+def _correlations(X: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Correlations (d, d) of the rows that have both cells, a little less than one.
+
+    Also the errors (d,) by which those of a column contradict others, since pairs of incomplete
+    columns have rows of their own.
+    """
     seen = ~np.isnan(X)
     centred = standardized(X, weight)
     together = np.maximum(seen.T.astype(float) @ (seen * weight[:, None]), 1e-300)
@@ -376,4 +381,6 @@ def _correlations(X: FloatArray, weight: FloatArray) -> FloatArray:
     # Exactly collinear columns, two or more, would make the groups' correlations singular
     correlations = _MOST_CORRELATION * np.clip(correlations, -1.0, 1.0)
     np.fill_diagonal(correlations, 1.0)
-    return np.asarray(correlations)
+    n_seen = np.maximum(1.0, seen.T @ weight)
+    errors = np.where(seen.all(axis=0), 0.0, 1.0 / np.sqrt(n_seen))
+    return np.asarray(correlations), errors
