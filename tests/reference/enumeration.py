@@ -16,6 +16,7 @@ from scipy.interpolate import BSpline
 from skcircuits.circuits import (
     Circuit,
     Gaussian,
+    JohnsonGaussian,
     MultivariateGaussian,
     PiecewisePolynomial,
     Product,
@@ -63,15 +64,27 @@ def leaf_values(unit, X: np.ndarray) -> np.ndarray:
         deviations = (X[:, unit.variable] - unit.mean) / unit.std
         return np.exp(-0.5 * deviations**2) / (np.sqrt(2 * np.pi) * unit.std)
     if isinstance(unit, MultivariateGaussian):
-        deviations = X[:, list(unit.variables)] - unit.mean
-        solved = np.linalg.solve(unit.covariance, deviations.T).T
-        _, log_determinant = np.linalg.slogdet(2 * np.pi * unit.covariance)
-        return np.exp(-0.5 * (deviations * solved).sum(axis=1) - 0.5 * log_determinant)
+        return _normal_densities(X[:, list(unit.variables)], unit.mean, unit.covariance)
+    if isinstance(unit, JohnsonGaussian):
+        # x = center + sinh(c z) / c, where z is normal; x = center + z without curvature
+        offsets = X[:, list(unit.variables)] - unit.map.centers
+        bent = unit.map.curvatures * offsets
+        divisors = np.where(unit.map.curvatures > 0, unit.map.curvatures, 1.0)
+        normal = np.where(unit.map.curvatures > 0, np.arcsinh(bent) / divisors, offsets)
+        slopes = np.prod(np.sqrt(1.0 + bent**2), axis=1)
+        return _normal_densities(normal, unit.normal.mean, unit.normal.covariance) / slopes
     if isinstance(unit, PiecewisePolynomial):
         return _piecewise_values(unit, X[:, unit.variable])
     states = X[:, unit.variable].astype(int)
     masses = np.append(unit.probabilities, 0.0)
     return masses[np.minimum(states, unit.n_states)]
+
+
+def _normal_densities(rows: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    deviations = rows - mean
+    solved = np.linalg.solve(covariance, deviations.T).T
+    _, log_determinant = np.linalg.slogdet(2 * np.pi * covariance)
+    return np.exp(-0.5 * (deviations * solved).sum(axis=1) - 0.5 * log_determinant)
 
 
 def _piecewise_values(unit: PiecewisePolynomial, x: np.ndarray) -> np.ndarray:
