@@ -60,7 +60,8 @@ from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._closed_forms import Problem
 from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import IncompleteRows, Response
-from skcircuits.predictions.models._additive import ProjectedExpansion, probe
+from skcircuits.predictions.models._additive import probe
+from skcircuits.predictions.models._projected_kernels import ProjectedExpansion
 from tests.reference.enumeration import Completions
 
 NAN = np.nan

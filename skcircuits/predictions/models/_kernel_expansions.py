@@ -36,13 +36,9 @@ from skcircuits.predictions._closed_forms import (
 )
 from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions._rows import Expectation, IncompleteRows
-from skcircuits.predictions.models._additive import (
-    MAX_EXPANDED,
-    AdditiveFunction,
-    ProjectedExpansion,
-    probe,
-)
+from skcircuits.predictions.models._additive import AdditiveFunction, probe
 from skcircuits.predictions.models._expansion_variance import expansion_variance
+from skcircuits.predictions.models._projected_kernels import MAX_EXPANDED, ProjectedExpansion
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Cosine of the angle below which columns count as orthogonal in the space of the features
