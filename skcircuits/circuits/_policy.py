@@ -82,7 +82,7 @@ LOOKUP_TABLES = TableBudget((8192, 2048, 512, 128), 2**22, 4096)
 # pairs of codes and completions (evaluate.py (a), "expectation", "mpe", "conditional sample").
 TRACE_TABLES = TableBudget((256,), 2**20, 2048, min_units=512, max_remaining=0.5)
 
-# Kernel matrices
+# Kernel matrices: sizes of blocks, by what the caches hold where no benchmark is named
 
 # Values of all units stay near the cache: for a block of rows and all points, and for one row and
 # a block of points. Tables are read and written one by one, so larger blocks stay fast.

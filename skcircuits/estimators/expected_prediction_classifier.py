@@ -26,6 +26,7 @@ from skcircuits.estimators.prediction._expected_prediction import (
     column_encoder,
 )
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.predictions._closed_forms import last_step
 
 MAX_LANDMARKS = 300  # of the default classifier
@@ -247,10 +248,9 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             Log probability of each class.
         """
         probabilities = self.predict_proba(X)
-        with np.errstate(divide="ignore"):  # classes that are impossible
-            if isinstance(probabilities, list):
-                return [np.log(own) for own in probabilities]
-            return np.log(probabilities)
+        if isinstance(probabilities, list):
+            return [safe_log(own) for own in probabilities]
+        return safe_log(probabilities)
 
     @available_if(_model_has("decision_function"))
     def decision_function(self, X):

@@ -376,10 +376,13 @@ class GaussianMixtureDensity(CircuitDensity):
         return {j: grouped for j, grouped in found.items() if grouped is not None}
 
     def _frequent_values(self, rows):
-        """Frequent values of columns of Gaussians, each with its frequency, by column."""
+        """Frequent values that Gaussians spread, each with its frequency, by column."""
+        # Columns with point masses are left to no Gaussian
+        if self.point_masses:
+            return {}
         some = rows.take(np.arange(len(rows.X))[:: 1 + len(rows.X) // _COMPARED_ROWS])
         found = {}
-        for j in np.flatnonzero(self._cardinalities == 0).tolist():
+        for j in np.flatnonzero(~self._schema.is_categorical).tolist():
             column = describe_column(j, some.X[:, j], _weights(some), 0, "frequent")
             if len(column.atoms):
                 found[j] = column.atoms, column.fractions[:-1]

@@ -17,6 +17,7 @@ import numpy as np
 from skcircuits.learning.gaussian_mixture._categories import Categories, Sums
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import PatternGroup, distinct_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -202,6 +203,5 @@ def log_leave_out(table: MixtureTable, rows: slice, centres: IntArray) -> FloatA
     Rows that occur several times keep their other copies.
     """
     weights = table.weights[rows]
-    with np.errstate(divide="ignore"):
-        left = np.log(np.maximum(weights - 1.0, 0.0) / weights)
+    left = safe_log(np.maximum(weights - 1.0, 0.0) / weights)
     return np.where(centres[:, None] == table.source[rows], left, 0.0)
