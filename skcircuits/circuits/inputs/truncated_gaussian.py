@@ -21,6 +21,7 @@ from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
 from skcircuits.circuits.inputs.restriction._evidence import (
     LEAST_MASS,
+    NO_COLUMNS,
     Feature,
     Parts,
     breakpoints,
@@ -141,8 +142,7 @@ class _RestrictedTruncatedGaussians(RestrictedLayer):
     """Truncated Gaussians of which some variables are observed or bounded further."""
 
     def __init__(self, layer: TruncatedGaussianLayer, evidence: Evidence) -> None:
-        self.layer = layer
-        self._X = evidence.X
+        super().__init__(layer, evidence)
         self._inner = restrict(layer.normal, layer.evidence(evidence.X, evidence.box))
 
     def log_mass(self) -> FloatArray:
@@ -160,26 +160,10 @@ class _RestrictedTruncatedGaussians(RestrictedLayer):
     def draw(self, units: IntArray, rows: IntArray, rng: RandomNumbers) -> FloatArray:
         return self._inner.draw(units, rows, rng)[:, self.layer.kept]
 
-    def log_max(self) -> FloatArray:
-        if not len(self.layer.hidden):
-            return self._inner.log_max() - self.layer.log_masses
-        values = np.empty((len(self.layer), len(self._X)))
-        rows = np.arange(len(self._X))
-        for unit, own in enumerate(values):
-            X = self._X.copy()
-            X[:, self.layer.scope] = self.mode(np.full(len(rows), unit), rows)
-            own[:] = self.layer.log_prob(X)[unit]
-        return values
-
-    def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
-        return self.marginal_mode(units, rows, np.empty(0, dtype=np.intp))
-
-    def marginal_mode(self, units: IntArray, rows: IntArray, left_out: IntArray) -> FloatArray:
+    def mode(self, units: IntArray, rows: IntArray, left_out: IntArray = NO_COLUMNS) -> FloatArray:
         places = self.layer.kept[np.isin(self.layer.scope, left_out)]
-        places = np.union1d(places, self.layer.hidden)
-        if len(places):
-            return self._inner.marginal_mode(units, rows, places)[:, self.layer.kept]
-        return self._inner.mode(units, rows)
+        hidden = np.union1d(places, self.layer.hidden)
+        return self._inner.mode(units, rows, hidden)[:, self.layer.kept]
 
 
 restrict.register(TruncatedGaussianLayer, _RestrictedTruncatedGaussians)

@@ -23,13 +23,12 @@ from skcircuits.circuits.inputs.restriction import (
     RestrictedLayer,
     restrict,
 )
-from skcircuits.circuits.inputs.restriction._evidence import Feature
+from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS, Feature
 from skcircuits.circuits.queries._completion import BATCH_DRAWS, _Posterior
 from skcircuits.circuits.queries._marginals import require_possible
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
-NO_COLUMNS: IntArray = np.empty(0, dtype=np.intp)
 Restriction = Callable[[InputLayer, Evidence], RestrictedLayer]
 _Part = tuple[IntArray, FloatArray, FloatArray, FloatArray]
 
@@ -242,9 +241,7 @@ class _Batch:
         layers = {id(own.layer): own for _, own in self._layers}
         best = np.full(self._evidence.X.shape, np.nan)
         for layer, units, at in trace(plan, n_rows, best_edges(plan, values)):
-            best[at[:, None], layer.scopes[units]] = layers[id(layer)].marginal_mode(
-                units, at, left_out
-            )
+            best[at[:, None], layer.scopes[units]] = layers[id(layer)].mode(units, at, left_out)
         return best, values[plan.root]
 
     def _log_max(self, restricted: RestrictedLayer, left_out: IntArray) -> FloatArray:
@@ -258,7 +255,7 @@ class _Batch:
         part = np.flatnonzero(~whole & ~is_out.all(axis=1))
         shape = len(part), len(self._evidence), is_out.shape[1]
         pairs = np.repeat(part, shape[1]), np.tile(np.arange(shape[1]), len(part))
-        modes = restricted.marginal_mode(*pairs, left_out).reshape(shape)
+        modes = restricted.mode(*pairs, left_out).reshape(shape)
         for unit, mode in zip(part.tolist(), modes):
             kept, X = ~is_out[unit], self._evidence.X.copy()
             X[:, restricted.layer.scopes[unit, kept]] = mode[:, kept]

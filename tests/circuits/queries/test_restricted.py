@@ -356,6 +356,21 @@ def test_sums_over_columns_that_are_left_out_sum(seed):
         assert all(states[v][row, state] for v, state in shown.items())
 
 
+@pytest.mark.parametrize(
+    "unit",
+    [
+        Product([Gaussian(0, 0.0, 1.0), Gaussian(1, 0.0, 1.0)]),
+        MultivariateGaussian([0, 1], [0.0, 0], [[1, 0.5], [0.5, 1]]),
+        JohnsonGaussian([0, 1], [0.0, 0], [[1, 0.5], [0.5, 1]], [0.0, 0], [1.0, 0]),
+    ],
+)
+def test_observed_cells_outside_of_their_intervals_have_no_most_probable_row(unit):
+    lower, upper = np.array([[1.0, NAN]]), np.full((1, 2), NAN)
+    evidence = Evidence(np.array([[0.5, NAN]]), Box(lower, upper))
+    with pytest.raises(ZeroProbabilityError):
+        RestrictedCircuit(Circuit(unit).plan, evidence).mpe()
+
+
 def test_impossible_and_unsupported_conditions():
     p = Circuit(Gaussian(0, 0.0, 1.0) * Categorical(1, [1.0, 0.0]))
     nothing = np.full((2, 2), NAN)

@@ -28,6 +28,7 @@ _BENT_STEP = 0.6
 # three exponentials to twelve digits
 TAIL_LENGTH, TAIL_STEP = 42.0, 4.0
 LEAST_MASS = 1e-15  # parts of units of less are left out
+NO_COLUMNS: IntArray = np.empty(0, dtype=np.intp)
 
 Parts = list[tuple[float, InputUnit]]
 
@@ -85,7 +86,8 @@ class RestrictedLayer(ABC):
     Values of all units at all rows have shape (n_units, n).
     """
 
-    layer: Any
+    def __init__(self, layer: Any, evidence: Evidence) -> None:
+        self.layer, self.evidence = layer, evidence
 
     @abstractmethod
     def log_mass(self) -> FloatArray:
@@ -107,16 +109,29 @@ class RestrictedLayer(ABC):
         """Draw the cells of the units' scopes, shape (m, scope_size), for pairs (m,)."""
 
     @abstractmethod
+    def mode(self, units: IntArray, rows: IntArray, left_out: IntArray = NO_COLUMNS) -> FloatArray:
+        """The best point of each row's box, (m, scope_size), for pairs of a unit and a row.
+
+        Columns `left_out` are integrated out first; the point need not show them.
+        """
+
     def log_max(self) -> FloatArray:
         """Log density at the best point of each row's box, (n_units, n)."""
+        n_units, n_rows = len(self.layer), len(self.evidence)
+        pairs = np.repeat(np.arange(n_units), n_rows), np.tile(np.arange(n_rows), n_units)
+        values = self._log_densities(self.mode(*pairs).reshape(n_units, n_rows, -1))
+        for own, scope in zip(values, self.layer.scopes):
+            own[self.evidence.outside(scope).any(axis=0)] = -np.inf
+        return values
 
-    @abstractmethod
-    def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
-        """That point, shape (m, scope_size), for pairs of a unit and a row."""
-
-    def marginal_mode(self, units: IntArray, rows: IntArray, left_out: IntArray) -> FloatArray:
-        """The best point after integrating out columns `left_out`, which it need not show."""
-        return self.mode(units, rows)
+    def _log_densities(self, points: FloatArray) -> FloatArray:
+        """Log densities (n_units, n) of the units at points (n_units, n, scope_size)."""
+        values = np.empty(points.shape[:2])
+        X = np.full(self.evidence.X.shape, np.nan)
+        for unit, scope in enumerate(self.layer.scopes):
+            X[:, scope] = points[unit]
+            values[unit] = self.layer.log_prob(X)[unit]
+        return values
 
 
 @singledispatch

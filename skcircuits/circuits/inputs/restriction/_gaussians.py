@@ -23,6 +23,7 @@ from skcircuits.circuits.inputs.base import Box, InputLayer
 from skcircuits.circuits.inputs.johnson import JohnsonGaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.restriction._evidence import (
+    NO_COLUMNS,
     Evidence,
     Feature,
     RestrictedLayer,
@@ -108,7 +109,7 @@ class RestrictedGaussians(RestrictedLayer):
     def __init__(
         self, layer: MultivariateGaussianLayer, evidence: Evidence, bounds: list[_Bounds]
     ) -> None:
-        self.layer, self._evidence = layer, evidence
+        super().__init__(layer, evidence)
         self._cells = layer.cells(evidence.X)
         self.groups = [self._group(own) for own in bounds]
         self._group_of = np.empty(len(evidence), dtype=np.intp)
@@ -137,11 +138,11 @@ class RestrictedGaussians(RestrictedLayer):
         return _Group(bounds, free, factors, *moments, scales, gains, normals)
 
     def log_mass(self) -> FloatArray:
-        values = self.layer.log_prob(self._evidence.X)
+        values = self.layer.log_prob(self.evidence.X)
         for group in self.groups:
             if group.n_bounded:
                 values[:, group.rows] += group.normals.log_mass.reshape(len(self.layer), -1)
-        values[:, self._evidence.outside(self.layer.variables).any(axis=0)] = -np.inf
+        values[:, self.evidence.outside(self.layer.variables).any(axis=0)] = -np.inf
         return values
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
@@ -202,41 +203,25 @@ class RestrictedGaussians(RestrictedLayer):
             own, group = np.flatnonzero(numbers == number), self.groups[number]
             yield own, group, np.searchsorted(group.rows, rows[own])
 
-    def log_max(self) -> FloatArray:
-        values = np.empty((len(self.layer), len(self._evidence)))
-        for k, mode in enumerate(self._modes()):
-            X = self._evidence.X.copy()
-            X[:, self.layer.variables] = mode
-            values[k] = self.layer.log_prob(X)[k]
-        return values
-
-    def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
-        return self._modes()[units, rows]
-
-    def _modes(self) -> FloatArray:
-        """Best points, (K, n, scope_size): a quadratic program in the forms."""
+    def mode(self, units: IntArray, rows: IntArray, left_out: IntArray = NO_COLUMNS) -> FloatArray:
         modes = np.repeat(self._cells[None], len(self.layer), axis=0)
+        is_out, ends = np.isin(self.layer.variables, left_out), self._ends()
         for group in self.groups:
             low, high = group.bounds.low, group.bounds.high
             precisions: FloatArray = np.linalg.inv(group.inner).astype(np.float64)
             best = best_in_box(group.centres, precisions[:, None], low, high)
             pull = np.einsum("kfr,knr->knf", group.gains, best - group.centres)
             own = np.ix_(np.arange(len(self.layer)), group.rows, group.free)
+            inside = ends[:, group.rows[:, None], group.free]
             # Free variables follow the forms by regression, at the mode as in the mean
-            modes[own] = group.means + pull
-        return np.clip(modes, *self._ends())
+            points = np.clip(group.means + pull, *inside)
+            modes[own] = np.clip(_marginal_modes(group, is_out[group.free], points), *inside)
+        return modes[units, rows]
 
     def _ends(self) -> FloatArray:
         """Lower and upper ends of the free variables of each row, (2, n, scope_size)."""
-        ends = [self._evidence.bounds(v) for v in self.layer.variables.tolist()]
+        ends = [self.evidence.bounds(v) for v in self.layer.variables.tolist()]
         return np.transpose(ends, (1, 2, 0))
-
-    def marginal_mode(self, units: IntArray, rows: IntArray, left_out: IntArray) -> FloatArray:
-        modes, is_out = self._modes(), np.isin(self.layer.variables, left_out)
-        for group in self.groups:
-            own = np.ix_(np.arange(len(self.layer)), group.rows, group.free)
-            modes[own] = _marginal_modes(group, is_out[group.free], modes[own])
-        return np.clip(modes, *self._ends())[units, rows]
 
 
 def _marginal_modes(group: _Group, is_out: BoolArray, start: FloatArray) -> FloatArray:
@@ -421,7 +406,8 @@ class RestrictedJohnson(RestrictedLayer):
     """Hyperbolic sines of Gaussians of which some variables are observed or bounded."""
 
     def __init__(self, layer: JohnsonGaussianLayer, evidence: Evidence) -> None:
-        self.layer, self._map = layer, layer.map
+        super().__init__(layer, evidence)
+        self._map = layer.map
         self._cells, *self._ends = (
             np.ascontiguousarray(values[:, layer.variables])
             for values in (evidence.X, evidence.box.lower, evidence.box.upper)
@@ -480,16 +466,10 @@ class RestrictedJohnson(RestrictedLayer):
         low, high = (ends[rows] for ends in self._ends)
         return np.where(np.isnan(cells), np.fmin(np.fmax(drawn, low), high), cells)
 
-    def log_max(self) -> FloatArray:
-        n_units, n_rows = len(self.layer), len(self._cells)
-        units = np.repeat(np.arange(n_units), n_rows)
-        best = self.mode(units, np.tile(np.arange(n_rows), n_units))
-        return self.layer.log_densities(best.reshape(n_units, n_rows, -1))
+    def _log_densities(self, points: FloatArray) -> FloatArray:
+        return self.layer.log_densities(points)
 
-    def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
-        return self.marginal_mode(units, rows, np.empty(0, dtype=np.intp))
-
-    def marginal_mode(self, units: IntArray, rows: IntArray, left_out: IntArray) -> FloatArray:
+    def mode(self, units: IntArray, rows: IntArray, left_out: IntArray = NO_COLUMNS) -> FloatArray:
         best = self._normal.X[rows]
         is_out = np.isin(self.layer.variables, left_out)
         for own, group, at in self._inner._pairs_by_group(rows):

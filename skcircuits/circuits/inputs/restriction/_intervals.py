@@ -16,6 +16,7 @@ from skcircuits.circuits.inputs.gaussian import GaussianLayer
 from skcircuits.circuits.inputs.polynomial._groups import PolynomialGroup
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomialLayer
 from skcircuits.circuits.inputs.restriction._evidence import (
+    NO_COLUMNS,
     Evidence,
     Feature,
     RestrictedLayer,
@@ -34,7 +35,8 @@ class RestrictedDiscrete(RestrictedLayer):
     """Masses of the states that are allowed in each row."""
 
     def __init__(self, layer: DiscreteLayer, evidence: Evidence) -> None:
-        self.layer, self._n = layer, len(evidence)
+        super().__init__(layer, evidence)
+        self._n = len(evidence)
         variables = layer.scopes[:, 0]
         self._units = {v: np.flatnonzero(variables == v) for v in np.unique(variables).tolist()}
         n_states = layer.masses.shape[1]
@@ -123,7 +125,7 @@ class RestrictedDiscrete(RestrictedLayer):
                 values[unit] = (self.layer.masses[unit] * allowed).max(axis=1)
         return safe_log(values)
 
-    def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
+    def mode(self, units: IntArray, rows: IntArray, left_out: IntArray = NO_COLUMNS) -> FloatArray:
         """The most probable allowed state, shape (m, 1)."""
         return self._weights(units, rows).argmax(axis=1)[:, None].astype(float)
 
@@ -148,14 +150,14 @@ class RestrictedIntervals(RestrictedLayer):
     """
 
     def __init__(self, layer: DensityLayer, evidence: Evidence) -> None:
-        self.layer, self._evidence = layer, evidence
+        super().__init__(layer, evidence)
         self._variables = layer.scopes[:, 0]
         self._cells = evidence.X.T[self._variables]
         bounds = {v: evidence.bounds(v) for v in np.unique(self._variables).tolist()}
         self._bounds = bounds
 
     def log_mass(self) -> FloatArray:
-        evidence = self._evidence
+        evidence = self.evidence
         values = self.layer.log_prob(evidence.X)
         free = np.isnan(self._cells)
         if any(np.isfinite(bound).any() for pair in self._bounds.values() for bound in pair):
@@ -164,7 +166,7 @@ class RestrictedIntervals(RestrictedLayer):
         return values
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
-        known_mean, known_variance = self.layer.conditional_moments(self._evidence.X)
+        known_mean, known_variance = self.layer.conditional_moments(self.evidence.X)
         mean, variance = known_mean[..., 0], known_variance[..., 0]
         for variable, (lower, upper) in self._bounds.items():
             rows = np.flatnonzero(np.isfinite(lower) | np.isfinite(upper))
@@ -181,7 +183,7 @@ class RestrictedIntervals(RestrictedLayer):
         return mean[..., None], variance[..., None]
 
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
-        part = type(self)(self.layer, self._evidence.rows(np.array([row])))
+        part = type(self)(self.layer, self.evidence.rows(np.array([row])))
         mean, variance = (values[:, 0, 0] for values in part.moments())
         means = np.zeros((len(self.layer), len(features)))
         covariances = np.zeros((len(self.layer), len(features), len(features)))
@@ -200,20 +202,7 @@ class RestrictedIntervals(RestrictedLayer):
             )
         return drawn[:, None]
 
-    def log_max(self) -> FloatArray:
-        n_rows = len(self._evidence)
-        units = np.repeat(np.arange(len(self.layer)), n_rows)
-        rows = np.tile(np.arange(n_rows), len(self.layer))
-        points = self.mode(units, rows)[:, 0].reshape(len(self.layer), n_rows)
-        values = np.empty(points.shape)
-        X = np.full((n_rows, self._evidence.X.shape[1]), np.nan)
-        for unit, variable in enumerate(self._variables.tolist()):
-            X[:, variable] = points[unit]
-            values[unit] = self.layer.log_prob(X)[unit]
-        values[self._evidence.outside(self._variables)] = -np.inf
-        return values
-
-    def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
+    def mode(self, units: IntArray, rows: IntArray, left_out: IntArray = NO_COLUMNS) -> FloatArray:
         points = self._cells[units, rows]
         for own, variable, low, high in self._free_pairs(units, rows):
             points[own] = self._interval_modes(variable, units[own], low, high)
