@@ -216,7 +216,14 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
             self.n_components,
             generator,
             sample_weight=rows.weight,
-            schedule=self._schedule(),
+            schedule=ContinuousSchedule(
+                self.n_latent_dimensions,
+                self.n_hidden_units,
+                self.learning_rate,
+                self.batch_size,
+                self.max_iter,
+                self.pseudo_count,
+            ),
         )
         return drive(
             self,
@@ -258,16 +265,6 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         scores = mixture_step.mixture.log_prob(validation.codes), tree.log_prob(validation.states)
         weights = likeliest_weights(np.column_stack(scores), validation.weight)
         return self._attributes(mixture_step, tree, float(weights[1]))
-
-    def _schedule(self):
-        return ContinuousSchedule(
-            self.n_latent_dimensions,
-            self.n_hidden_units,
-            self.learning_rate,
-            self.batch_size,
-            self.max_iter,
-            self.pseudo_count,
-        )
 
     @cached_property
     def circuit_(self):

@@ -439,14 +439,16 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         return np.where(np.isnan(X), self._states.discretizer.decode(codes, generator), X)
 
     def _log_evidence(self, boxes, observed):
-        if boxes.totals:
-            raise _needs_circuit("Sums and counts of columns")
         evidence = np.concatenate(self._coverage(boxes, observed), axis=1)
         log_mass = self._log_states(evidence, MAX_EXACT_COMPLETIONS)
         return log_mass - self._states.discretizer.log_volume(observed)
 
     def _coverage(self, boxes, observed):
         """Fraction of each state of each column that lies in each box, (n_boxes, k) each."""
+        if boxes.totals:
+            way_out = "Use to_circuit(n_trees), a mixture of drawn trees, or method='estimate'."
+            message = must("Sums and counts of columns", "be asked of a circuit", way_out)
+            raise CircuitPropertyError(message)
         coverage = self._states.discretizer.coverage(boxes)
         states = self._states.discretizer.encode(observed)
         for column, own in enumerate(coverage):
@@ -456,8 +458,6 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         return coverage
 
     def _restricted(self, boxes, observed):
-        if boxes.totals:
-            raise _needs_circuit("Sums and counts of columns")
         return RestrictedTrees(
             self._coverage(boxes, observed),
             boxes,
@@ -539,8 +539,3 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 def _new_seed(generator):
     """Seed of the trees that score rows with missing cells."""
     return int(generator.integers(np.iinfo(np.int64).max))
-
-
-def _needs_circuit(what):
-    way_out = "Use to_circuit(n_trees), a mixture of drawn trees, or pass method='estimate'."
-    return CircuitPropertyError(must(what, "be asked of a circuit", way_out))

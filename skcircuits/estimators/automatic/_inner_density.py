@@ -19,6 +19,7 @@ from skcircuits.estimators.chow_liu import ChowLiuDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.shared._density import BaseDensity
+from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
 from skcircuits.estimators.strudel import StrudelDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
 from skcircuits.exceptions import must
@@ -66,7 +67,10 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             rows, weights = self._enough_rows(encoded, sample_weight)
             # Rows of zero weight are ignored in the choice, too
             self.density_ = self._make_density(rows if weights is None else rows[weights > 0])
-            self._fit_as_task(rows, weights)
+            with whole_fit(self, 1) as fit:
+                task = fit.subcontext(task_name="density")
+                with inner_fit(self, self.density_, task):
+                    self._fit_density(rows, weights)
             del rows
             self.circuit_ = _circuit_of(self.density_)
         if self._schema is learned:
@@ -163,17 +167,6 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
                 must("A density whose parameters are set", condition, way_out, density=density)
             )
         return super().set_params(**params)
-
-    def _fit_as_task(self, encoded, sample_weight):
-        """Fit the density as a task of this fit, for callbacks."""
-        fit = self._init_callback_context(max_subtasks=1)
-        fit.call_on_fit_task_begin(estimator=self)
-        task = fit.subcontext(task_name="density")
-        with task.propagate_callback_context(self.density_):
-            task.call_on_fit_task_begin(estimator=self)
-            self._fit_density(encoded, sample_weight)
-            task.call_on_fit_task_end(estimator=self)
-        fit.call_on_fit_task_end(estimator=self)
 
     def _fit_density(self, encoded, sample_weight):
         """Fit the density; both sides then share one schema."""

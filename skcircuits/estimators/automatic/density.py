@@ -10,6 +10,7 @@ from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, StrOptions
 from skcircuits.estimators.automatic._experts import Expert, Trials, experts_for
 from skcircuits.estimators.shared._density import CircuitDensity
+from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
 from skcircuits.exceptions import must
 from skcircuits.learning._thresholds import find_thresholds, with_decided
 from skcircuits.learning.gaussian_mixture._candidates import (
@@ -226,18 +227,14 @@ class AutomaticDensity(CircuitDensity):
 
     def _fit_members(self, densities, rows, schema):
         """Fit the chosen densities to all rows, each as a separate task for callbacks."""
-        fit = self._init_callback_context(max_subtasks=len(densities))
-        fit.call_on_fit_task_begin(estimator=self)
-        for density in densities:
-            task = fit.subcontext(task_name=type(density).__name__)
-            density._is_draw = self._is_draw
-            density._convergence_way_out = None  # the weight was learned on held-out rows
-            with task.propagate_callback_context(density):
-                task.call_on_fit_task_begin(estimator=self)
-                density.set_params(verbose=self.verbose)
-                density._fit_encoded(rows.X, schema, rows.weight)
-                task.call_on_fit_task_end(estimator=self)
-        fit.call_on_fit_task_end(estimator=self)
+        with whole_fit(self, len(densities)) as fit:
+            for density in densities:
+                task = fit.subcontext(task_name=type(density).__name__)
+                density._is_draw = self._is_draw
+                density._convergence_way_out = None  # the weight was learned on held-out rows
+                with inner_fit(self, density, task):
+                    density.set_params(verbose=self.verbose)
+                    density._fit_encoded(rows.X, schema, rows.weight)
 
     def _clone_for_draw(self):
         cloned = super()._clone_for_draw()

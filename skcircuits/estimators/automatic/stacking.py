@@ -10,6 +10,7 @@ from sklearn.utils import Bunch
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, BaseComposition
 from skcircuits.estimators.automatic.density import mixed
 from skcircuits.estimators.shared._density import CircuitDensity
+from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
 from skcircuits.estimators.shared._rows import ValidationMixin
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning.parameters.expectation_maximization import likeliest_weights
@@ -153,13 +154,11 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
         holds_out = rows.validation is None and self._given is None
         part = rows.hold_out(self.validation_fraction, generator) if holds_out else rows
         refits = len(part.X) < len(rows.X)
-        fit = self._init_callback_context(max_subtasks=len(self._members(seeds)) * (1 + refits))
-        fit.call_on_fit_task_begin(estimator=self)
-        self.estimators_ = self._fit_members(seeds, part, rows.validation, fit)
-        self.weights_ = self._learn_weights(part) if self._given is None else self._given[1]
-        if refits:
-            self.estimators_ = self._fit_members(seeds, rows, None, fit)
-        fit.call_on_fit_task_end(estimator=self)
+        with whole_fit(self, len(self._members(seeds)) * (1 + refits)) as fit:
+            self.estimators_ = self._fit_members(seeds, part, rows.validation, fit)
+            self.weights_ = self._learn_weights(part) if self._given is None else self._given[1]
+            if refits:
+                self.estimators_ = self._fit_members(seeds, rows, None, fit)
         self.circuit_ = self._mixture(self.weights_)
         fitted = iter(self.estimators_)
         self.named_estimators_ = Bunch(
@@ -232,14 +231,6 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
         unknown = np.all([np.isnan(member._known(X)) for member in self.estimators_], axis=0)
         return np.where(unknown, np.nan, X)
 
-    def _log_density(self, X):
-        return super()._log_density(self._known(X))
-
-    def _draw(self, n_samples, X, generator):
-        if X is None:
-            return super()._draw(n_samples, None, generator)
-        return np.where(np.isnan(X), super()._draw(n_samples, self._known(X), generator), X)
-
     def _clone_for_draw(self):
         cloned = super()._clone_for_draw()
         cloned._given = self.estimators_, self.weights_
@@ -273,8 +264,6 @@ def _is_dropped(member):
 
 def _fit_member(stack, member, task, rows, validation):
     """Fit one density as a task of the fit of all."""
-    with task.propagate_callback_context(member):
-        task.call_on_fit_task_begin(estimator=stack)
+    with inner_fit(stack, member, task):
         member._fit_encoded(rows.X, stack._schema, rows.weight, validation)
-        task.call_on_fit_task_end(estimator=stack)
     return member

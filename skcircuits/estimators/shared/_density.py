@@ -405,7 +405,7 @@ class CircuitDensity(BaseDensity):
         return float(np.average(self._log_density(rows.X[some]), weights=rows.weight[some]))
 
     def _log_density(self, X):
-        return self.circuit_.log_prob(X)
+        return self.circuit_.log_prob(self._known(X))
 
     def _draw(self, n_samples, X, generator):
         if X is None:
@@ -414,7 +414,9 @@ class CircuitDensity(BaseDensity):
         def complete(rows):
             return self.circuit_.sample(n_samples, X=rows, random_state=generator)
 
-        return completed_or_marginal(complete, X, self.circuit_)
+        known = self._known(X)
+        drawn = completed_or_marginal(complete, known, self.circuit_)
+        return drawn if known is X else np.where(np.isnan(X), drawn, X)
 
     def _log_evidence(self, boxes, observed):
         if np.isnan(observed).all() and not boxes.totals:
@@ -546,14 +548,6 @@ class DiscreteDensity(CircuitDensity):
 
     def _known(self, X):
         return self._states.known(X)
-
-    def _log_density(self, X):
-        return super()._log_density(self._known(X))
-
-    def _draw(self, n_samples, X, generator):
-        if X is None:
-            return super()._draw(n_samples, None, generator)
-        return np.where(np.isnan(X), super()._draw(n_samples, self._known(X), generator), X)
 
     def _refine_states(self, circuit, rows, context):
         """Learn the parameters over states again where cells are missing."""

@@ -84,12 +84,28 @@ def drive(
 
 
 @contextmanager
+def whole_fit(estimator, n_tasks):
+    """Callback context of a fit that consists of several tasks."""
+    fit = estimator._init_callback_context(max_subtasks=n_tasks)
+    fit.call_on_fit_task_begin(estimator=estimator)
+    yield fit
+    fit.call_on_fit_task_end(estimator=estimator)
+
+
+@contextmanager
 def stages(estimator, *names):
     """Tasks for callbacks, one per stage of a fit that runs several loops."""
-    fit = estimator._init_callback_context(max_subtasks=len(names))
-    fit.call_on_fit_task_begin(estimator=estimator)
-    yield [fit.subcontext(task_name=name, max_subtasks=None) for name in names]
-    fit.call_on_fit_task_end(estimator=estimator)
+    with whole_fit(estimator, len(names)) as fit:
+        yield [fit.subcontext(task_name=name, max_subtasks=None) for name in names]
+
+
+@contextmanager
+def inner_fit(estimator, inner, task):
+    """Task of a fit in which another estimator is fitted, with the same callbacks."""
+    with task.propagate_callback_context(inner):
+        task.call_on_fit_task_begin(estimator=estimator)
+        yield
+        task.call_on_fit_task_end(estimator=estimator)
 
 
 def warn_not_converged(estimator, max_iter):
