@@ -22,6 +22,7 @@ from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, re
 from skcircuits.circuits.inputs.restriction._evidence import (
     LEAST_MASS,
     NO_COLUMNS,
+    Breakpoints,
     Feature,
     Parts,
     breakpoints,
@@ -170,12 +171,11 @@ restrict.register(TruncatedGaussianLayer, _RestrictedTruncatedGaussians)
 
 
 @breakpoints.register
-def _of_truncated_gaussians(
-    layer: TruncatedGaussianLayer, variable: int
-) -> tuple[FloatArray, FloatArray]:
+def _of_truncated_gaussians(layer: TruncatedGaussianLayer, variable: int) -> Breakpoints:
     place = int(layer.kept[layer.scope == variable][0])
-    points, atoms = breakpoints(layer.normal, place)
-    return np.clip(points, layer.lower[place], layer.upper[place]), atoms
+    ends = np.array([layer.lower[place], layer.upper[place]])
+    inside = breakpoints(layer.normal, place).within(*ends)
+    return inside._replace(knots=ends[np.isfinite(ends)])
 
 
 @register_input_unit

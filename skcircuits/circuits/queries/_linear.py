@@ -24,7 +24,7 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.inputs.base import InputLayer
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
-from skcircuits.circuits.inputs.restriction._evidence import Feature, breakpoints
+from skcircuits.circuits.inputs.restriction._evidence import Breakpoints, Feature, breakpoints
 from skcircuits.circuits.inputs.restriction._gaussians import can_bound_forms, restrict_forms
 from skcircuits.circuits.queries._restricted import RestrictedCircuit, feature_means
 from skcircuits.exceptions import CircuitPropertyError, must
@@ -39,8 +39,16 @@ MAX_TRIANGLES = 2**14
 # Nodes between neighbouring edges: exact for densities of degree 6 twice integrated, and to
 # all digits for the exponentials and Gaussians between the edges that families give.
 N_NODES = 16
+# Panels of densities without kinks, in the lengths that resolve each unit alone: they are halved
+# until the last coefficients are below a fraction of the whole integral
+LENGTH, TOLERANCE, MAX_HALVINGS = 2.0, 1e-10, 50
 # Nodes of each coordinate of a triangle: exact for three densities of degree 7
 N_TRIANGLE_NODES = 12
+_POINTS, _WEIGHTS = leggauss(N_NODES)
+# From values at the nodes to the coefficients of the last two Legendre polynomials
+_LAST_COEFFICIENTS = (
+    (_WEIGHTS[:, None] * legvander(_POINTS, N_NODES - 1)) * (np.arange(N_NODES) + 0.5)
+)[:, -2:]
 
 
 class LinearBound(NamedTuple):
@@ -307,8 +315,8 @@ def around_integers(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def integer_range(plan: Plan, known: Evidence, variable: int) -> tuple[float, float]:
     """Integers that a variable may round to, except for masses below rounding errors."""
-    breaks, atoms = _breakpoints(plan, variable)
-    ends = np.concatenate([breaks, atoms])
+    marks = _breakpoints(plan, variable)
+    ends = np.concatenate([marks.points, marks.atoms])
     low, high = (float(end[0]) for end in known.bounds(variable))
     # Bounds around integers end half-way between two integers
     first = max(np.round(ends.min()), np.ceil(low))
@@ -338,30 +346,56 @@ class _Slices:
         self._plan, self._known = plan, known
         marks = {v: _breakpoints(plan, v) for v in variables}
         # The ends of its interval have kinks at its breakpoints, so the last one has fewest of them
-        *self._outer, self._inner = sorted(variables, key=lambda v: -len(marks[v][0]))
+        *self._outer, self._inner = sorted(variables, key=lambda v: -len(marks[v].edges()))
         columns = [*self._outer, self._inner]
         self._rows = _directions(known, columns, bounds)
-        bends = np.concatenate(marks[self._inner])
-        self._rule = self._make_rule([marks[v] for v in self._outer], _bends(self._rows, bends))
-        possible, evidence = self._at(self._rule.nodes)
-        log_weights = safe_log(self._rule.weights[possible])
-        log_mass = RestrictedCircuit(plan, evidence).log_mass() + log_weights
+        make_rule = self._panels if len(self._outer) == 1 else self._triangles
+        self._rule, log_density = make_rule(*(marks[v] for v in columns))
+        log_mass = log_density + safe_log(self._rule.weights)
         # Nodes of density zero cannot be conditioned on
-        seen = np.flatnonzero(log_mass > -np.inf)
-        self._kept, self._log_mass = possible[seen], log_mass[seen]
-        self.is_possible = len(seen) > 0
-        if len(seen) < len(possible):
-            evidence = evidence.rows(seen)
-        self.circuit = RestrictedCircuit(plan, evidence)
+        self._kept = np.flatnonzero(log_mass > -np.inf)
+        self._log_mass = log_mass[self._kept]
+        self.is_possible = len(self._kept) > 0
+        self.circuit = RestrictedCircuit(plan, self._at(self._rule.nodes[self._kept])[1])
 
-    def _make_rule(self, marks: list[tuple[FloatArray, FloatArray]], lines: FloatArray) -> Rule:
-        """Nodes of the outer variables between breakpoints and lines (k, n_outer + 1)."""
-        if len(marks) == 1:
-            (breaks, atoms), (slope, end) = marks[0], lines.T
-            return Rules(
-                [Panels(_within(breaks, end / slope), atoms, [np.nan]), Atoms(atoms[:, None])]
-            )
-        (x_breaks, x_atoms), (y_breaks, y_atoms) = marks
+    def _log_density(self, nodes: FloatArray) -> FloatArray:
+        """Log density of the outer variables at nodes, with the last in its interval."""
+        result = np.full(len(nodes), -np.inf)
+        possible, evidence = self._at(nodes)
+        result[possible] = RestrictedCircuit(self._plan, evidence).log_mass()
+        return result
+
+    def _panels(self, outer: Breakpoints, inner: Breakpoints) -> tuple[Rule, FloatArray]:
+        """Nodes of the outer variable, and the log densities there.
+
+        Panels are halved until polynomials through their nodes follow the density: given the outer
+        variable, the last one may vary much less than without.
+        """
+        ends = _neighbours(_seen_from_outer(self._rows, outer, inner).edges(LENGTH))
+        values = self._panel_values(ends, outer.atoms)
+        for _ in range(MAX_HALVINGS):
+            is_rough = _is_rough(ends, values)
+            if not is_rough.any():
+                break
+            low, high = ends[is_rough].T
+            middles = (low + high) / 2.0
+            halves = np.concatenate([np.stack([low, middles], 1), np.stack([middles, high], 1)])
+            ends = np.concatenate([ends[~is_rough], halves])
+            halved = self._panel_values(halves, outer.atoms)
+            values = np.concatenate([values[~is_rough], halved])
+        rule = Rules([Panels(ends, outer.atoms, [np.nan]), Atoms(outer.atoms[:, None])])
+        return rule, np.append(values, self._log_density(outer.atoms[:, None]))
+
+    def _panel_values(self, ends: FloatArray, atoms: FloatArray) -> FloatArray:
+        """Log densities at the nodes of panels, (p, N_NODES)."""
+        return self._log_density(Panels(ends, atoms, [np.nan]).nodes).reshape(-1, N_NODES)
+
+    def _triangles(
+        self, x: Breakpoints, y: Breakpoints, inner: Breakpoints
+    ) -> tuple[Rule, FloatArray]:
+        """Nodes of two outer variables between their breakpoints and lines, and log densities."""
+        x_breaks, y_breaks = x.edges(), y.edges()
+        lines = _bends(self._rows, np.concatenate([inner.edges(), inner.atoms]))
         # Every line crosses each row and column of the grid at most once
         n_grid = len(x_breaks) * len(y_breaks) + len(lines) * (len(x_breaks) + len(y_breaks))
         if n_grid > 4 * MAX_TRIANGLES:
@@ -372,15 +406,16 @@ class _Slices:
         corners = corners[possible & (lower < upper)]
         if len(corners) > MAX_TRIANGLES:
             raise _too_many_triangles()
-        parts: list[Rule] = [Triangles(corners, (x_atoms, y_atoms))]
-        for atom in x_atoms.tolist():
+        parts: list[Rule] = [Triangles(corners, (x.atoms, y.atoms))]
+        for atom in x.atoms.tolist():
             ends = _divided(lines[:, 2] - lines[:, 0] * atom, lines[:, 1])
-            parts.append(Panels(_within(y_breaks, ends), y_atoms, [atom, np.nan]))
-        for atom in y_atoms.tolist():
+            parts.append(Panels(_within(y_breaks, ends), y.atoms, [atom, np.nan]))
+        for atom in y.atoms.tolist():
             ends = _divided(lines[:, 2] - lines[:, 1] * atom, lines[:, 0])
-            parts.append(Panels(_within(x_breaks, ends), x_atoms, [np.nan, atom]))
-        both = np.array(np.meshgrid(x_atoms, y_atoms)).reshape(2, -1).T
-        return Rules([*parts, Atoms(both)])
+            parts.append(Panels(_within(x_breaks, ends), x.atoms, [np.nan, atom]))
+        both = np.array(np.meshgrid(x.atoms, y.atoms)).reshape(2, -1).T
+        rule = Rules([*parts, Atoms(both)])
+        return rule, self._log_density(rule.nodes)
 
     def _ends(self, values: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
         """The interval of the last variable at values (n, n_outer), and where it is not empty."""
@@ -443,8 +478,7 @@ def _bends(rows: FloatArray, marks: FloatArray) -> FloatArray:
     An end passes a breakpoint of the last variable, or another end. Rows are those of
     `_directions`, with the last variable before the two ends.
     """
-    found = []
-    planes = [np.append(row[:-2], end) for row in rows for end in row[-2:] if np.isfinite(end)]
+    found, planes = [], _planes(rows)
     for i, plane in enumerate(planes):
         lines = np.repeat(np.delete(plane, -2)[None], len(marks), axis=0)
         lines[:, -1] -= plane[-2] * marks
@@ -457,10 +491,43 @@ def _bends(rows: FloatArray, marks: FloatArray) -> FloatArray:
     return np.unique(lines / np.abs(lines[:, :-1]).max(axis=1, keepdims=True), axis=0)
 
 
+def _planes(rows: FloatArray) -> list[FloatArray]:
+    """Factors of the variables and the end, for each finite end."""
+    return [np.append(row[:-2], end) for row in rows for end in row[-2:] if np.isfinite(end)]
+
+
+def _seen_from_outer(rows: FloatArray, outer: Breakpoints, inner: Breakpoints) -> Breakpoints:
+    """How to integrate over the only outer variable, the other in its interval."""
+    slopes, ends = _bends(rows, np.concatenate([inner.knots, inner.atoms])).T
+    regions = [outer.regions]
+    for slope, factor, end in _planes(rows):
+        if slope != 0.0 and factor != 0.0:
+            # An end passes the regions of the last variable at another speed
+            sides = np.sort((end - factor * inner.regions[:2]) / slope, axis=0)
+            regions.append(np.vstack([sides, abs(factor / slope) * inner.regions[2]]))
+    points, own = outer.points, np.concatenate(regions, axis=1)
+    seen = Breakpoints(np.union1d(outer.knots, ends / slopes), outer.atoms, own)
+    return seen.within(points.min(), points.max())
+
+
+def _is_rough(ends: FloatArray, values: FloatArray) -> BoolArray:
+    """In which panels (p, 2) the density of values (p, N_NODES) is no polynomial of its nodes."""
+    density = np.exp(values - values.max(initial=-1e300))
+    widths = np.diff(ends)[:, 0]
+    last = np.abs(density @ _LAST_COEFFICIENTS).max(axis=1) * widths
+    total = (density @ _WEIGHTS) @ widths / 2.0
+    return (last > TOLERANCE * total) & (widths > 1e-12 * np.abs(ends).max(axis=1))
+
+
+def _neighbours(edges: FloatArray) -> FloatArray:
+    """Pairs (p, 2) of neighbouring edges."""
+    return np.stack([edges[:-1], edges[1:]], axis=1)
+
+
 def _within(breaks: FloatArray, ends: FloatArray) -> FloatArray:
-    """Breakpoints with further ends between the first and the last."""
+    """Panels (p, 2) of breakpoints with further ends between the first and the last."""
     edges = np.unique(np.concatenate([breaks, ends]))
-    return edges[(edges >= breaks.min()) & (edges <= breaks.max())]
+    return _neighbours(edges[(edges >= breaks.min()) & (edges <= breaks.max())])
 
 
 def _divided(ends: FloatArray, slopes: FloatArray) -> FloatArray:
@@ -469,11 +536,10 @@ def _divided(ends: FloatArray, slopes: FloatArray) -> FloatArray:
     return ends[used] / slopes[used]
 
 
-def _breakpoints(plan: Plan, variable: int) -> tuple[FloatArray, FloatArray]:
-    """Points between which densities of a variable are smooth, and those with a mass."""
+def _breakpoints(plan: Plan, variable: int) -> Breakpoints:
+    """How to integrate all densities of a variable."""
     found = [breakpoints(layer, variable) for _, layer in plan.inputs if variable in layer.scopes]
-    breaks, atoms = zip(*found)
-    return np.unique(np.concatenate(breaks)), np.unique(np.concatenate(atoms))
+    return Breakpoints.merge(found)
 
 
 class Rule(Protocol):
@@ -498,18 +564,17 @@ class Atoms:
 
 
 class Panels:
-    """Intervals between neighbouring edges, of one variable; others may have fixed values.
+    """Intervals between ends (p, 2), of one variable; others may have fixed values.
 
     `fixed` (k,) holds these, NaN for the variable. Nodes avoid points with a mass.
     """
 
-    def __init__(self, edges: FloatArray, atoms: FloatArray, fixed: Sequence[float]) -> None:
-        self._starts, self._widths = edges[:-1], np.diff(edges)
-        points, weights = leggauss(N_NODES)
-        nodes = (self._starts[:, None] + self._widths[:, None] * (points + 1.0) / 2.0).ravel()
+    def __init__(self, ends: FloatArray, atoms: FloatArray, fixed: Sequence[float]) -> None:
+        self._starts, self._widths = ends[:, 0], np.diff(ends)[:, 0]
+        nodes = (self._starts[:, None] + self._widths[:, None] * (_POINTS + 1.0) / 2.0).ravel()
         self._fixed = np.array(fixed)
         self.nodes = self._placed(_beside(nodes, atoms))
-        self.weights = (self._widths[:, None] * weights / 2.0).ravel()
+        self.weights = (self._widths[:, None] * _WEIGHTS / 2.0).ravel()
 
     def _placed(self, values: FloatArray) -> FloatArray:
         points = np.repeat(self._fixed[None], len(values), axis=0)

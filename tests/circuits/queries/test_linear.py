@@ -299,10 +299,35 @@ def test_draws_given_a_cell_of_next_to_no_density(far):
 
 
 def test_too_many_cells_are_refused_with_a_way_out():
-    units = [[Gaussian(j, 7.3 * k + j, 1.0 + k) for j in range(3)] for k in range(12)]
+    units = [[Gaussian(j, 30.0 * k + j, 1.0) for j in range(3)] for k in range(12)]
     circuit = Circuit(Sum([Product(own) for own in units], weights=np.full(12, 1 / 12)))
     with pytest.raises(CircuitPropertyError, match="method='bounds'"):
         probability(circuit, ([1, 1, 1], -np.inf, 1.0))
+
+
+@pytest.mark.parametrize("correlation", [0.5, -0.99, 0.9999, 1.0 - 1e-8])
+@pytest.mark.parametrize("factors", [(1.0, -1.0), (1.0, 1.0), (1.0, -2.0)])
+def test_columns_that_nearly_determine_one_another(correlation, factors):
+    """Against the closed form of Gaussians: a transformed unit without curvature is one."""
+    covariance = np.array([[1.0, correlation], [correlation, 1.0]])
+    unit = JohnsonGaussian([0, 1], [0.1, 0.2], covariance, [0.0, 0.0], [0.0, 0.0])
+    mean, spread = np.dot(factors, [0.1, 0.2]), np.dot(factors, covariance @ factors)
+    for end in (-3.0, 0.7):
+        found = probability(Circuit(unit), (factors, -np.inf, end))
+        assert_allclose(found, norm.cdf((end - mean) / np.sqrt(spread)), rtol=1e-9, atol=1e-14)
+
+
+def test_nodes_do_not_multiply_with_components():
+    units = [
+        JohnsonGaussian([0, 1], [0.1 * k, -0.01 * k], np.eye(2), [0.0, 0.0], [1.0, 0.5])
+        for k in range(30)
+    ]
+    counts = []
+    for n in (1, 30):
+        circuit = Circuit(Sum(units[:n], weights=np.full(n, 1 / n)))
+        (slices,) = given(circuit, ((1.0, -1.0), -np.inf, 0.0))._parts
+        counts.append(len(slices.circuit.evidence))
+    assert counts[1] < 2 * counts[0]
 
 
 def test_lines_cut_cells_into_triangles():
@@ -335,7 +360,7 @@ def test_rules_integrate_and_draw_polynomials():
         own = triangles.weights[:144] @ np.prod(triangles.nodes[:144] ** [i, j], axis=1)
         assert_allclose(own, factorial(i) * factorial(j) / factorial(i + j + 2), rtol=1e-12)
     assert_allclose(triangles.weights[144:].sum(), 3.0, rtol=1e-12)
-    panels = Panels(np.array([0.0, 0.5, 2.0]), np.empty(0), [np.nan, 5.0])
+    panels = Panels(np.array([[0.0, 0.5], [0.5, 2.0]]), np.empty(0), [np.nan, 5.0])
     assert (panels.nodes[:, 1] == 5.0).all()
     for power in (0, 3, 31):
         found = panels.weights @ panels.nodes[:, 0] ** power
@@ -370,7 +395,7 @@ def test_rules_integrate_and_draw_polynomials():
 
 
 def test_nodes_keep_off_points_with_a_mass():
-    edges = np.array([0.0, 1.0])
+    edges = np.array([[0.0, 1.0]])
     nodes = Panels(edges, np.empty(0), [np.nan]).nodes[:, 0]
     moved = Panels(edges, nodes[3:5], [np.nan]).nodes[:, 0]
     assert not np.isin(moved, nodes[3:5]).any()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import singledispatch
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +19,8 @@ from skcircuits.numerics._arrays import Rows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-# Ends of panels of a Gaussian, in standard deviations
-PANELS = np.arange(-9.0, 9.5, 1.2)
+# Where a Gaussian has its mass, and the length of panels that resolve it, in standard deviations
+REACH, STEP = 9.0, 1.2
 # Largest change of the logarithm of a hyperbolic sine within a panel
 _BENT_STEP = 0.6
 # Length of a tail and of its panels, in mean excesses: twelve nodes integrate the product of
@@ -152,12 +151,77 @@ def within(unit: InputUnit, variable: int, low: float, high: float) -> Parts:
     raise CircuitPropertyError(must("input units", condition, family=type(unit).__name__))
 
 
-@singledispatch
-def breakpoints(layer: InputLayer, variable: int) -> tuple[FloatArray, FloatArray]:
-    """Ends of panels within which a layer's densities of a variable are smooth, and its atoms.
+class Breakpoints(NamedTuple):
+    """How to integrate densities of a variable.
 
-    Atoms are points with a mass. Each family registers a function.
+    They are smooth between ``knots``; ``atoms`` are points with a mass. Panels of some lengths,
+    wherever they begin, resolve the densities within intervals: ``regions`` (3, n) are starts,
+    stops and lengths.
     """
+
+    knots: FloatArray
+    atoms: FloatArray
+    regions: FloatArray
+
+    @classmethod
+    def merge(cls, parts: list[Breakpoints]) -> Breakpoints:
+        """All densities at once."""
+        knots, atoms, regions = (np.concatenate(own, axis=-1) for own in zip(*parts))
+        return cls(np.unique(knots), np.unique(atoms), regions)
+
+    @property
+    def points(self) -> FloatArray:
+        """All points between which there is mass."""
+        return np.concatenate([self.knots, self.regions[:2].ravel()])
+
+    def within(self, low: float, high: float) -> Breakpoints:
+        """The same between two points."""
+        knots = self.knots[(self.knots >= low) & (self.knots <= high)]
+        starts, stops, lengths = self.regions
+        regions = np.array([np.maximum(starts, low), np.minimum(stops, high), lengths])
+        return Breakpoints(knots, self.atoms, regions[:, regions[0] < regions[1]])
+
+    def edges(self, length: float = 1.0) -> FloatArray:
+        """Ends of panels, which knots divide, of a multiple of the lengths."""
+        ends = np.unique(self.points)
+        if len(ends) < 2:
+            return ends
+        starts, stops, lengths = self.regions
+        first, last = np.searchsorted(ends, starts), np.searchsorted(ends, stops)
+        gaps, least = np.diff(ends), _least_over(first, last, lengths * length, len(ends) - 1)
+        # Intervals without mass are one panel
+        position = np.append(0.0, np.cumsum(gaps / np.where(np.isinf(least), gaps, least)))
+        fixed = np.union1d(self.knots, ends[[0, -1]])
+        at = position[np.searchsorted(ends, fixed)]
+        # Rounding makes no further panel
+        counts = np.ceil(np.diff(at) - 1e-9).astype(np.intp)
+        owners = np.repeat(np.arange(len(counts)), counts)
+        steps = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+        inner = at[owners] + np.diff(at)[owners] * steps / counts[owners]
+        return np.union1d(fixed, np.interp(inner[steps > 0], position, ends))
+
+
+def _least_over(first: IntArray, last: IntArray, values: FloatArray, n: int) -> FloatArray:
+    """For each i < n the least of the values for whose ranges first <= i < last, (n,).
+
+    Two ranges of powers of two cover each range; they are halved until they have length one.
+    """
+    kept = last > first
+    first, last, values = first[kept], last[kept], values[kept]
+    exponents = np.frexp(last - first)[1] - 1
+    least = np.full((exponents.max(initial=0) + 1, n), np.inf)
+    np.minimum.at(least, (exponents, first), values)
+    np.minimum.at(least, (exponents, last - 2**exponents), values)
+    for exponent in range(len(least) - 1, 0, -1):
+        half, below, own = 2 ** (exponent - 1), least[exponent - 1], least[exponent]
+        np.minimum(below, own, out=below)
+        np.minimum(below[half:], own[:-half], out=below[half:])
+    return np.asarray(least[0])
+
+
+@singledispatch
+def breakpoints(layer: InputLayer, variable: int) -> Breakpoints:
+    """How to integrate a layer's densities of a variable; each family registers a function."""
     condition = "be about continuous columns, or about integer ones alone"
     way_out = "Pass method='estimate' for an average over draws."
     raise CircuitPropertyError(
@@ -166,68 +230,53 @@ def breakpoints(layer: InputLayer, variable: int) -> tuple[FloatArray, FloatArra
 
 
 @breakpoints.register
-def _of_gaussians(layer: GaussianLayer, variable: int) -> tuple[FloatArray, FloatArray]:
+def _of_gaussians(layer: GaussianLayer, variable: int) -> Breakpoints:
     own = np.flatnonzero(layer.scopes[:, 0] == variable)
-    return _panels(layer.means[own], layer.stds[own]), np.empty(0)
+    return _smooth(_gaussian_regions(layer.means[own], layer.stds[own]))
 
 
 @breakpoints.register
-def _of_joint_gaussians(
-    layer: MultivariateGaussianLayer, variable: int
-) -> tuple[FloatArray, FloatArray]:
+def _of_joint_gaussians(layer: MultivariateGaussianLayer, variable: int) -> Breakpoints:
     place = int(np.flatnonzero(layer.variables == variable)[0])
     stds = np.sqrt(layer.gaussians.covariances[:, place, place])
-    return _panels(layer.gaussians.means[:, place], stds), np.empty(0)
+    return _smooth(_gaussian_regions(layer.gaussians.means[:, place], stds))
 
 
 @breakpoints.register
-def _of_johnson_gaussians(
-    layer: JohnsonGaussianLayer, variable: int
-) -> tuple[FloatArray, FloatArray]:
+def _of_johnson_gaussians(layer: JohnsonGaussianLayer, variable: int) -> Breakpoints:
     place = int(np.flatnonzero(layer.variables == variable)[0])
-    gaussians = layer.normal.gaussians
-    stds = np.sqrt(gaussians.covariances[:, place, place])
+    regions = breakpoints(layer.normal, place).regions
     # Far from its center a column is an exponential of the normal variable
-    width = layer.map.curvatures[place] * stds.max() * (PANELS[1] - PANELS[0])
-    n_parts = max(1, int(np.ceil(width / _BENT_STEP)))
-    panels = np.linspace(PANELS[0], PANELS[-1], n_parts * (len(PANELS) - 1) + 1)
-    normal = np.zeros((len(panels) * len(stds), len(layer.variables)))
-    normal[:, place] = _panels(gaussians.means[:, place], stds, panels)
-    return layer.map.cells(normal)[:, place], np.empty(0)
+    regions[2] = np.minimum(regions[2], _BENT_STEP / max(layer.map.curvatures[place], 1e-300))
+    edges = _smooth(regions).edges()
+    normal = np.zeros((len(edges), len(layer.variables)))
+    normal[:, place] = edges
+    cells = layer.map.cells(normal)[:, place]
+    return _smooth(np.array([cells[:-1], cells[1:], np.diff(cells)]))
 
 
 @breakpoints.register
-def _of_polynomials(
-    layer: PiecewisePolynomialLayer, variable: int
-) -> tuple[FloatArray, FloatArray]:
-    pieces, knots, tails = layer.pieces, [], []
+def _of_polynomials(layer: PiecewisePolynomialLayer, variable: int) -> Breakpoints:
+    pieces, knots, tails = layer.pieces, [], [np.empty((3, 0))]
     for unit in np.flatnonzero(layer.scopes[:, 0] == variable).tolist():
         knots.append(pieces.breakpoints[unit])
         for tail, sign in ((pieces.first[unit], -1.0), (pieces.last[unit], 1.0)):
             if pieces.masses[tail] > 0.0:
-                scale = 1.0 / pieces.rates[tail]
-                edge = pieces.starts[tail]
-                tails.append((*sorted((edge, edge + sign * TAIL_LENGTH * scale)), scale))
+                scale, edge = 1.0 / pieces.rates[tail], pieces.starts[tail]
+                ends = sorted((edge, edge + sign * TAIL_LENGTH * scale))
+                tails.append(np.array([*ends, TAIL_STEP * scale])[:, None])
     atoms = [group.atoms for group in layer.groups if group.variable == variable]
-    return _with_tails(np.concatenate(knots), tails), np.concatenate([np.empty(0), *atoms])
+    return Breakpoints(
+        np.unique(np.concatenate(knots)),
+        np.concatenate([np.empty(0), *atoms]),
+        np.concatenate(tails, axis=1),
+    )
 
 
-def _with_tails(knots: FloatArray, tails: list[tuple[float, float, float]]) -> FloatArray:
-    """Knots, and points in tails (start, stop, mean excess) as near as their decay asks for.
-
-    They serve all tails of a variable: panels cost nodes.
-    """
-    ends = np.unique(np.append(knots, [tail[:2] for tail in tails]))
-    starts, stops, scales = np.array(tails).reshape(-1, 3).T
-    points = [ends]
-    for low, high in pairwise(ends):
-        steps = scales[(starts < high) & (stops > low)]
-        # The fastest of the tails that reach into a gap decides how finely it is cut
-        n = 1 if len(steps) == 0 else int(np.ceil((high - low) / (TAIL_STEP * steps.min())))
-        points.append(np.linspace(low, high, n + 1)[1:-1])
-    return np.sort(np.concatenate(points))
+def _smooth(regions: FloatArray) -> Breakpoints:
+    return Breakpoints(np.empty(0), np.empty(0), regions)
 
 
-def _panels(means: FloatArray, stds: FloatArray, panels: FloatArray = PANELS) -> FloatArray:
-    """Ends of the panels of some Gaussians."""
-    return (means[:, None] + stds[:, None] * panels).ravel()
+def _gaussian_regions(means: FloatArray, stds: FloatArray) -> FloatArray:
+    """Where some Gaussians have mass, and lengths of panels there, (3, n)."""
+    return np.array([means - REACH * stds, means + REACH * stds, STEP * stds])
