@@ -51,6 +51,8 @@ _MAX_COLLAPSE_SECONDS = 10.0
 _FEW_SAMPLES, _FEW_PART = 5.0, 10
 # Samples of states that are worth less than this part of as many independent ones miss something.
 _FEW_EQUIVALENT = 4.0
+# Errors of marginal probabilities beyond this are told, where they are known.
+_LARGE_ERROR = 0.1
 
 
 class BBISWeighter(
@@ -98,8 +100,10 @@ class BBISWeighter(
         not collapsed. For continuous targets, the weights are then averaged with uniform ones
         according to the expected errors of both. The same is done for categorical targets with
         zeros if the discrepancy of the weighted samples exceeds that of as many independent ones.
-        If no state is possible that the samples do not hold (of up to 4096 states), the weights are
-        the probabilities of the states, and the ridge is 0.
+        If a categorical target has at most 4096 states, these weights are averaged with those that
+        give every sample the probabilities of the states that are nearest to it, so that the errors
+        of single and pairwise marginals are least. If no state is possible that the samples do not
+        hold, the weights are the probabilities of the states, and the ridge is 0.
     collapse : None, float or array-like of int, default=None
         Variables that are summed out exactly: a fraction of all variables, which are drawn at
         random (fewer if this would take long), or their indices. The target must be a factor graph.
@@ -134,7 +138,8 @@ class BBISWeighter(
         Weight of the uniform weights in the average. It is larger if few samples are close to the
         target, or if the weights change means by no more than the noise of independent samples. For
         categorical targets, it is larger if parts of the support of a target with zeros have no
-        samples. It is zero if `regularization` is a number.
+        samples. It is zero if `regularization` is a number. The weights of nearest states come
+        afterwards.
     samples_ : ndarray of shape (n_samples, n_features)
         The encoded samples, NaN for collapsed variables.
     categories_ : list of ndarray or None
@@ -240,9 +245,11 @@ class BBISWeighter(
         Warns
         -----
         UserWarning
-            If the target has zeros next to the samples, if few samples carry nearly all of the
-            weight (or would do so without the uniform weights), if the weights hardly bring the
-            samples closer to the target, or if its score is not the gradient of its log density.
+            If the target has zeros next to the samples, if marginals contradict the probabilities
+            of known states (all of up to 4096, or else few at or next to the samples that hold
+            nearly all the probability of these), if few samples carry nearly all of the weight (or
+            would do so without the uniform weights), if the weights hardly bring the samples closer
+            to the target, or if its score is not the gradient of its log density.
         """
         X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)
@@ -630,7 +637,12 @@ class BBISWeighter(
     def _warn_of_few(self, found):
         """Warn where estimates rest on a handful of many samples, or would without uniform ones."""
         size, n_distinct = found.size_alone, found.n_distinct
-        if size < _FEW_SAMPLES and n_distinct > _FEW_PART * size:
+        if found.marginal_error > _LARGE_ERROR:
+            fault = (
+                f"marginal probabilities are wrong by up to {found.marginal_error:.2g}, to judge "
+                "by the probabilities of the samples and of other states"
+            )
+        elif size < _FEW_SAMPLES and n_distinct > _FEW_PART * size:
             fault = (
                 f"few of {n_distinct} distinct samples carry nearly all weight (effective sample "
                 f"size {size:.1f})"

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
@@ -16,6 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skcircuits import BBISWeighter, ChowLiuDensity, GaussianMixtureDensity, MoATDensity
 from skcircuits.circuits import Circuit, MultivariateGaussian
+from skcircuits.estimators.targets import _listed_states
 from skcircuits.estimators.targets._weighted_samples import collapsed_discrepancy
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
@@ -83,8 +85,9 @@ def test_discrepancy_is_that_of_the_weights(model, anywhere):
 def test_default_weights_follow_the_identity_for_the_energy(model):
     # Samples of a flatter model have too little of the modes.
     rows = model.soften(0.3).sample(100, random_state=0)
-    default = BBISWeighter(target=model).fit(rows)
-    kernel_only = BBISWeighter(target=model, kernel=default.kernel_).fit(rows)
+    # A given ridge: the few states are not listed.
+    default = BBISWeighter(target=model, regularization=0.01).fit(rows)
+    kernel_only = BBISWeighter(target=model, kernel=default.kernel_, regularization=0.01).fit(rows)
     residuals = energy_residuals(model, rows)
     assert abs(default.weights_ @ residuals) < 0.6 * abs(kernel_only.weights_ @ residuals)
     every = np.array(list(product([0, 1], repeat=9)), dtype=float)
@@ -407,7 +410,8 @@ def test_weights_do_no_harm_where_zeros_break_the_target():
 
 
 @pytest.mark.filterwarnings("ignore:the target is zero")
-def test_weights_fall_back_where_samples_miss_a_part_of_a_target_with_zeros():
+def test_weights_fall_back_where_samples_miss_a_part_of_a_target_with_zeros(monkeypatch):
+    monkeypatch.setattr(_listed_states, "MAX_STATES", 1)
     either = [[[1, 0], [0, 1]], [[0, 1], [0, 1]]]
     network = BayesianNetwork(
         [[], [], [0, 1], [2]], [[0.7, 0.3], [0.6, 0.4], either, [[0.9, 0.1], [0.2, 0.8]]]
@@ -894,3 +898,66 @@ def test_cardinalities_that_are_no_numbers_of_states_are_refused(cardinalities):
     target.cardinalities = cardinalities
     with pytest.raises((TypeError, ValueError), match=r"^cardinalities of the target must be"):
         BBISWeighter(target=target).fit(np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]))
+
+
+class Table:
+    """Target whose log probabilities are a table."""
+
+    def __init__(self, log_table):
+        self.log_table, self.cardinalities = log_table, list(log_table.shape)
+
+    def log_prob_unnormalized(self, X):
+        return self.log_table[tuple(X.astype(int).T)]
+
+    def marginals(self):
+        p = softmax(self.log_table)
+        return [p.sum(axis=tuple(np.delete(range(p.ndim), j))) for j in range(p.ndim)]
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 3.0, 10.0])
+def test_rough_targets_of_few_states_have_the_marginals_that_samples_allow(scale, is_exact):
+    """What a state of an arbitrary table has tells nothing about those next to it."""
+    rng = np.random.default_rng(int(scale) + 100 * is_exact)
+    target = Table(scale * rng.normal(size=(3, 2, 4, 3)))
+    p = softmax(target.log_table).ravel()
+    drawn = rng.choice(72, 150, p=p if is_exact else None)
+    X = np.array(np.unravel_index(drawn, target.log_table.shape), dtype=float).T
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        weighter = BBISWeighter(target=target).fit(X)
+    missed = 1.0 - p[np.unique(drawn)].sum()
+    assert 0 < missed < 0.2
+    assert marginal_error(weighter.marginals(), target) < missed
+    # The probabilities alone, which leave out what no sample holds, are worse in pairs too
+    ours, theirs = np.zeros(72), np.zeros(72)
+    np.add.at(ours, drawn, weighter.weights_)
+    theirs[drawn] = p[drawn]
+    tables = [w.reshape(target.log_table.shape) for w in (ours, theirs / theirs.sum(), p)]
+    pairs = [
+        np.concatenate([t.sum(axis=axes).ravel() for axes in ((0, 1), (2, 3))]) for t in tables
+    ]
+    errors = [np.abs(found - pairs[2]).sum() for found in pairs[:2]]
+    assert errors[0] < errors[1] + 1e-9
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 4, 3), (2,) * 13])
+def test_probable_states_that_samples_miss_are_told(shape):
+    rng = np.random.default_rng(0)
+    target = Table(8.0 * rng.normal(size=shape))
+    X = rng.integers(shape, size=(200, len(shape))).astype(float)
+    mode = np.unravel_index(target.log_table.argmax(), shape)
+    # The mode is next to samples, none of which is the mode
+    X = np.concatenate([X[(mode != X).any(axis=1)], [mode]])
+    X[-1, 0] = 1 - X[-1, 0] % 2
+    with pytest.warns(UserWarning, match="marginal probabilities are wrong by up to"):
+        weighter = BBISWeighter(target=target).fit(X)
+    assert marginal_error(weighter.marginals(), target) > 0.1
+
+
+def test_collapsed_samples_have_the_probabilities_of_what_remains():
+    rng = np.random.default_rng(1)
+    target = FactorGraph([(range(4), np.exp(4.0 * rng.normal(size=(3, 2, 3, 2))))], [3, 2, 3, 2])
+    X = rng.integers([3, 2, 3, 2], size=(60, 4)).astype(float)
+    weighter = BBISWeighter(target=target, collapse=[1, 2]).fit(X)
+    assert marginal_error(weighter.marginals(), target) < 1e-12

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
 
 from skcircuits.estimators.targets._learned_targets import ColumnUnits, GivenGradients, Whitening
+from skcircuits.estimators.targets._listed_states import ListedStates, error_near_samples
 from skcircuits.estimators.targets._weighted_samples import (
     collapsed_discrepancy,
     complete_rows,
@@ -39,7 +38,6 @@ from skcircuits.stein._ridge import (
 )
 from skcircuits.stein._targets import (
     is_continuous,
-    log_probabilities,
     meets_zeros,
     own_columns,
     state_counts,
@@ -59,8 +57,6 @@ MOMENT_WEIGHT, MAX_WHITENED = 2.0, 1000
 PART_WEIGHT, SCORED_PART_WEIGHT = 10.0, 0.3
 # Part of the discrepancy of states without weights that weights should at least take away.
 STUCK_PART = 0.5
-# States that are enumerated to see whether samples hold them all
-MAX_STATES = 2**12
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
 MAX_DENSE_ROWS, AUTOMATIC_RANK = 5000, 300
 
@@ -84,6 +80,8 @@ class WeighedSamples:
     # As many independent samples would be as far from the target, where weights hardly bring the
     # samples closer to it; infinity where they do.
     n_equivalent: float = np.inf
+    # Largest error of a weighted single marginal, where all states of the target are known.
+    marginal_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -109,6 +107,11 @@ class WeighingProblem:
     def is_continuous(self):
         """Whether samples are numbers."""
         return is_continuous(self.target)
+
+    @property
+    def chooses_states(self):
+        """Whether samples are states whose weights are not set by a given ridge."""
+        return not self.is_continuous and isinstance(self.regularization, str)
 
     @cached_property
     def units(self):
@@ -166,12 +169,13 @@ class WeighingProblem:
         counts = np.bincount(which)
         distinct = self.distinct_samples(which)
         minimised = self._with_identities(form, distinct, counts)
-        known = self._probabilities(distinct)
-        if known is None:
+        states = ListedStates.of(self.target, distinct) if self.chooses_states else None
+        if states is not None and states.are_held:
+            # A ridge would keep the weights from the probabilities, which minimise the form.
+            model, totals = FunctionModel(0.0), states.nearest()
+        else:
             model = self._learn_model(minimised, counts, distinct)
             totals = minimised.minimise(counts, model.ridge)
-        else:
-            model, totals = FunctionModel(0.0), known
         uniform = counts / len(which)
         scale = float(minimised.diagonal().mean()) or 1.0
         value = minimised.value(totals) / scale
@@ -180,12 +184,17 @@ class WeighingProblem:
         fraction = 1.0 - reliance(error, change, len(which))
         if model.is_broken:
             error, fraction = value, 1.0 - reach(value, len(which))
-        size_alone = _effective_size(totals, counts) if known is None else np.inf
-        n_equivalent = np.inf
-        is_asked = not self.is_continuous and isinstance(self.regularization, str)
-        if is_asked and value > STUCK_PART * minimised.value(uniform) / scale:
+        size_alone, n_equivalent, marginal_error = _effective_size(totals, counts), np.inf, 0.0
+        if self.chooses_states and value > STUCK_PART * minimised.value(uniform) / scale:
             n_equivalent = 1.0 / value
         totals = totals + fraction * (uniform - totals)
+        if states is not None:
+            tables = self._tables(states.rows)
+            totals, marginal_error = states.improve(totals, tables, self._neighbors)
+            # The error is known: nothing else tells more.
+            error, size_alone, n_equivalent = 0.0, np.inf, np.inf
+        elif self.chooses_states and not np.isnan(distinct).any():
+            marginal_error = error_near_samples(self.target, distinct, totals)
         weights = np.zeros(len(self.samples))
         weights[self.possible] = (totals / counts)[which]
         return WeighedSamples(
@@ -199,27 +208,8 @@ class WeighingProblem:
             size_alone,
             _effective_size(totals, counts),
             n_equivalent,
+            marginal_error,
         )
-
-    def _probabilities(self, distinct):
-        """Probabilities of the distinct samples if no other state is possible, else None.
-
-        They minimise the discrepancy. A ridge would keep the weights from them: where states are
-        few, the functions of one are hardly predicted by those of the others.
-        """
-        n_columns = distinct.shape[1]
-        is_asked = not self.is_continuous and isinstance(self.regularization, str)
-        if not is_asked or np.isnan(distinct).any():
-            return None
-        counts = state_counts(self.target, n_columns).tolist()
-        has_all_columns = len(own_columns(self.target, n_columns)) == n_columns
-        if not has_all_columns or prod(counts) > MAX_STATES:
-            return None
-        states = np.indices(counts).reshape(n_columns, -1).T.astype(np.float64)
-        n_possible = np.sum(~np.isneginf(log_probabilities(self.target, states)))
-        if n_possible > len(distinct):
-            return None
-        return softmax(log_probabilities(self.target, distinct))
 
     def measure(self, weights):
         """Squared discrepancy of the weighted samples under a reference fixed for searches."""
@@ -292,12 +282,18 @@ class WeighingProblem:
         """The functions that weights are mostly used for: moments, single and pair marginals."""
         if self.is_continuous:
             return coordinate_functions(distinct)
-        neighbors = getattr(self.target, "neighbors", ())
-        if np.isnan(distinct).any():
-            return state_functions(self.target.conditional_marginals(distinct), neighbors)
-        counts = state_counts(self.target, distinct.shape[1])
-        tables = [np.eye(k)[distinct[:, j].astype(int)] for j, k in enumerate(counts)]
-        return state_functions(tables, neighbors)
+        return state_functions(self._tables(distinct), self._neighbors)
+
+    @property
+    def _neighbors(self):
+        return getattr(self.target, "neighbors", ())
+
+    def _tables(self, rows):
+        """Probabilities of the states of every variable in each row, (n_rows, k_j)."""
+        if np.isnan(rows).any():
+            return self.target.conditional_marginals(rows)
+        counts = state_counts(self.target, rows.shape[1])
+        return [np.eye(k)[rows[:, j].astype(int)] for j, k in enumerate(counts)]
 
     def _with_identities(self, form, distinct, counts, part_weight=PART_WEIGHT):
         """Add terms that a wide kernel hardly resolves: energies of states, moments of numbers."""
