@@ -121,7 +121,8 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
         Warns
         -----
         ConvergenceWarning
-            If the standard error is above `tol` after `n_draws` draws.
+            If the standard error of the mean, or of the standard deviation, is above `tol` after
+            `n_draws` draws.
         """
         moments = self._respond(X, "predict", with_variance=return_std)
         mean = self._in_shape_of_target(moments.mean)

@@ -27,6 +27,9 @@ N_LATTICES = 8
 FIRST_SIZE = 4  # points of a lattice in the first round
 MIN_DRAWS = N_LATTICES * FIRST_SIZE
 PRIOR_FREEDOM = 3  # degrees of freedom of independent draws, in addition to these
+# Equal answers do not show that no other occurs: by Jeffreys' prior the probability of one that n
+# draws have not shown has this variance, divided by n²
+UNSEEN = 0.5
 # Completed rows per task, and what one of them takes: cells, codes, tables, answers
 MAX_PAIRS = 2**16
 BYTES_PER_CELL = 8 * 6
@@ -118,66 +121,97 @@ class DrawBudget:
 
 
 def expectation_by_draws(
-    response: Response, circuit: Circuit, rows: IncompleteRows, budget: DrawBudget
+    response: Response,
+    circuit: Circuit,
+    rows: IncompleteRows,
+    budget: DrawBudget,
+    *,
+    with_variance: bool = False,
 ) -> Expectation:
-    """Estimate mean and variance of a response given the observed cells of distinct rows."""
-    result: _RunningMoments | None = None
-    active = np.arange(len(rows))
+    """Estimate mean and variance of a response given the observed cells of distinct rows.
+
+    Draws of a row stop when the standard error of its mean is below the tolerance, and that of its
+    standard deviation, too, if there shall be a variance.
+    """
+    moments: _RunningMoments | None = None
+    rough = active = np.arange(len(rows))
     for number, size in enumerate(budget.sizes()):
         # A new shift of the lattices in each round: the points of two rounds must not coincide
         seed = budget.seed + number
         answers = _round(response, circuit, rows.take(active), size, seed, budget.n_jobs)
-        if result is None:
-            result = _RunningMoments(len(rows), answers.shape[-1])
-        result.add(active, answers)
-        error = result.standard_errors(active) / budget.scale
+        if moments is None:
+            moments = _RunningMoments(len(rows), answers.shape[-1], budget.scale)
+            mean, error = np.empty_like(moments.mean), np.empty_like(moments.mean)
+        moments.add(active, answers)
+        # Means do not depend on whether deviations are asked for, which may take more draws
+        mean[rough], error[rough] = moments.mean[rough], moments.standard_errors(rough)
+        rough = rough[(error[rough] > budget.tol).any(axis=1)]
         # Rows that are accurate enough take no part in later, longer rounds
-        active = active[(error > budget.tol).any(axis=1)]
+        active = rough
+        if with_variance:
+            deviations = moments.errors_of_deviations(np.arange(len(rows)))
+            active = np.flatnonzero((np.maximum(error, deviations) > budget.tol).any(axis=1))
         if not len(active):
             break
-    assert result is not None
-    error = (result.standard_errors(np.arange(len(rows))) / budget.scale).max(axis=1)
-    return Expectation(result.mean, result.variances(), error)
+    assert moments is not None
+    if with_variance:
+        error = np.maximum(error, deviations)
+    return Expectation(mean, moments.variances(), error.max(axis=1))
 
 
 class _RunningMoments:
     """Means and squares of rounds of different sizes, per row and output."""
 
-    def __init__(self, n_rows: int, n_outputs: int) -> None:
+    def __init__(self, n_rows: int, n_outputs: int, scale: FloatArray | float) -> None:
         shape = n_rows, n_outputs
         self.n_draws = np.zeros((n_rows, 1))
         self.mean = np.zeros(shape)
+        self._scale = scale
         self._squares = np.zeros(shape)  # of differences from the mean
-        self._spread = np.zeros(shape)  # variance of the mean, times n_draws squared
+        # Variances of the mean and of the mean square, times n_draws squared
+        self._spread, self._square_spread = np.zeros(shape), np.zeros(shape)
 
     def add(self, rows: IntArray, answers: FloatArray) -> None:
         """Add a round, shape (N_LATTICES, n_points, n, k)."""
         n_new = answers.shape[0] * answers.shape[1]
         lattices = answers.mean(axis=1)
         new_mean = lattices.mean(axis=0)
-        new_squares = np.square(answers - new_mean).sum(axis=(0, 1))
+        lattice_squares = np.square(answers - new_mean).mean(axis=1)
         # Points of one lattice depend on each other: only its means are independent of other
         # lattices
-        self._spread[rows] += n_new**2 * lattices.var(axis=0, ddof=1) / len(lattices)
+        weight = n_new**2 / N_LATTICES
+        self._spread[rows] += weight * lattices.var(axis=0, ddof=1)
+        self._square_spread[rows] += weight * lattice_squares.var(axis=0, ddof=1)
         old = self.n_draws[rows]
         # Means and squares of two groups are joined without cancellation (Chan, Golub and LeVeque
         # 1983)
         step = new_mean - self.mean[rows]
         self.mean[rows] += step * (n_new / (old + n_new))
+        new_squares = n_new * lattice_squares.mean(axis=0)
         self._squares[rows] += new_squares + step**2 * (old * n_new / (old + n_new))
         self.n_draws[rows] += n_new
 
     def standard_errors(self, rows: IntArray) -> FloatArray:
-        """Standard errors of the means, shape (n, k).
+        """Standard errors of the means in units of the scale, shape (n, k).
 
         Few lattices may agree by chance: their spread is shrunk towards that of independent
-        draws, which is known better and hardly ever smaller.
+        draws, which is known better and hardly ever smaller. An answer of another size, one unit
+        of the scale away, may not have been drawn.
         """
-        lattices = self._spread[rows] / self.n_draws[rows] ** 2
-        independent = self._squares[rows] / (self.n_draws[rows] - 1.0) / self.n_draws[rows]
+        n_draws, unit = self.n_draws[rows], self._scale**2
+        lattices = self._spread[rows] / unit / n_draws**2
+        independent = self._squares[rows] / unit / (n_draws - 1.0) / n_draws
         freedom = N_LATTICES - 1
-        total = freedom * lattices + PRIOR_FREEDOM * independent
-        return np.sqrt(total / (freedom + PRIOR_FREEDOM))
+        total = (freedom * lattices + PRIOR_FREEDOM * independent) / (freedom + PRIOR_FREEDOM)
+        return np.asarray(np.sqrt(total + UNSEEN / n_draws**2))
+
+    def errors_of_deviations(self, rows: IntArray) -> FloatArray:
+        """Standard errors of the standard deviations in units of the scale, shape (n, k)."""
+        n_draws, unit = self.n_draws[rows], self._scale**2
+        errors = np.sqrt(self._square_spread[rows] / unit**2 + UNSEEN) / n_draws
+        variances = self._squares[rows] / unit / (n_draws - 1.0)
+        # The slope of the root, at a variance that may be larger by its error
+        return np.asarray(errors / (2.0 * np.sqrt(variances + errors)))
 
     def variances(self) -> FloatArray:
         """Variances of the response, shape (n, k)."""

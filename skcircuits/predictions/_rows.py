@@ -48,8 +48,8 @@ class Expectation:
     """Moments of a response with k outputs, given the observed cells of n rows.
 
     `mean` (n, k): conditional expectations; `variance` (n, k) or None: conditional variances, None
-    if not requested; `error` (n,): standard error of the mean, in the scale of each output, the
-    largest of all outputs; 0 where the expectation is exact.
+    if not requested; `error` (n,): standard error of the mean (and of the root of the variance, if
+    there is one), in the scale of each output, the largest of all outputs; 0 where both are exact.
     """
 
     mean: FloatArray

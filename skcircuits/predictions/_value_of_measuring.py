@@ -118,7 +118,7 @@ class ExpectedResponse:
             # Means may have a closed form where variances have none
             yield chosen, partial(self._with_drawn_variance, form)
             left &= ~chosen
-        yield left, self._by_draws
+        yield left, partial(self._by_draws, with_variance=with_variance)
 
     def _of_complete_rows(self, rows: IncompleteRows) -> Expectation:
         """Predictions of the models, with zero variance."""
@@ -128,10 +128,13 @@ class ExpectedResponse:
     def _with_drawn_variance(self, form: ClosedForm, rows: IncompleteRows) -> Expectation:
         """Draw the variance only: the mean is the one that is given without it."""
         mean = _in_chunks(form, rows, with_variance=False)
-        return replace(mean, variance=self._by_draws(rows).variance)
+        drawn = self._by_draws(rows, with_variance=True)
+        return replace(drawn, mean=mean.mean)
 
-    def _by_draws(self, rows: IncompleteRows) -> Expectation:
-        return expectation_by_draws(self.response, self.circuit, rows, self.budget)
+    def _by_draws(self, rows: IncompleteRows, with_variance: bool) -> Expectation:
+        return expectation_by_draws(
+            self.response, self.circuit, rows, self.budget, with_variance=with_variance
+        )
 
 
 def _in_chunks(form: ClosedForm, rows: IncompleteRows, with_variance: bool) -> Expectation:

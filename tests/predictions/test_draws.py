@@ -107,3 +107,35 @@ def test_integers_are_drawn_as_integers():
     cells = np.vstack(seen)
     assert (cells[:, 0] == 0.25).all()
     assert (cells[:, 1] == np.rint(cells[:, 1])).all()
+
+
+def test_answers_that_rarely_differ_are_not_taken_for_constant():
+    # A jump of one unit that most rounds of few draws never see
+    circuit = Circuit(Gaussian(0, 0.0, 1.0) * Gaussian(1, 0.0, 1.0))
+    rare = 0.02
+
+    class Jump:
+        def predict(self, X):
+            return (X[:, 1] > norm.isf(rare)).astype(float)
+
+    jumps = Response([Jump()], "predict", lambda encoded: encoded)
+    incomplete = rows(np.column_stack([np.linspace(-1.0, 1.0, 200), np.full(200, NAN)]))
+    for tol in (0.05, 0.005):
+        found = expectation_by_draws(jumps, circuit, incomplete, budget(tol=tol))
+        relative = (found.mean[:, 0] - rare) / found.error
+        assert np.sqrt(np.mean(relative**2)) < 1.3
+        assert (found.error <= tol).all()
+
+
+def test_draws_go_on_until_deviations_are_known():
+    circuit = Circuit(Gaussian(0, 0.0, 1.0) * Gaussian(1, 0.0, 1.0))
+    incomplete = rows(np.column_stack([np.linspace(-1.0, 1.0, 100), np.full(100, NAN)]))
+    steps = budget(tol=0.03, scale=np.array([2.0, 1.0]))
+    plain = expectation_by_draws(response(), circuit, incomplete, steps)
+    found = expectation_by_draws(response(), circuit, incomplete, steps, with_variance=True)
+    np.testing.assert_array_equal(found.mean, plain.mean)  # whether deviations are asked or not
+    above = norm.sf(1.0)
+    truth = np.array([1.0, np.sqrt(above * (1.0 - above))])
+    errors = (np.sqrt(found.variance) - truth) / [2.0, 1.0]
+    assert np.sqrt(np.mean(errors**2, axis=0)).max() <= 0.03
+    assert (found.error <= 0.03).all()
