@@ -231,7 +231,7 @@ class TableMixin:
                 X = X.set_axis(names, axis=1)
             return X
         if np.ma.isMaskedArray(X):
-            X = _uncover_holes(X)
+            X = _filled_with_nan(X)
         array = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
         if array.dtype.kind in "US" and not hasattr(X, "dtype"):
             # NumPy turns the numbers of a mixed list into strings
@@ -253,7 +253,7 @@ class TableMixin:
         return tags
 
 
-def _uncover_holes(X):
+def _filled_with_nan(X):
     """Mark masked cells as missing: a plain conversion would read the values under the mask."""
     return X.astype(np.float64 if X.dtype.kind in "biuf" else object).filled(np.nan)
 

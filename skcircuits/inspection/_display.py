@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from skcircuits.exceptions import must
 
 # Points; smaller letters are not read.
-SMALLEST_FONT = 4.5
+MIN_FONT_SIZE = 4.5
 # Layouts settle within a few.
 MAX_ROUNDS = 5
 
@@ -102,7 +102,7 @@ def _shrink(figure: Any, texts: list[Any]) -> bool:
         if factor == 1.0:
             return True
         sizes = [factor * text.get_fontsize() for text in texts]
-        if min(sizes) < SMALLEST_FONT:
+        if min(sizes) < MIN_FONT_SIZE:
             return False
         for text, size in zip(texts, sizes):
             text.set_fontsize(size)

@@ -24,13 +24,13 @@ import numpy as np
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-_LEAST_CELLS = 5  # missing, and observed, in a column whose missing cells are explained
-_LEAST_EVIDENCE = 3.0  # nats, of all columns together, that missing cells depend on anything
-_MOST_EXPLAINED = 0.9  # of the variance of an indicator
+_MIN_CELLS = 5  # missing, and observed, in a column whose missing cells are explained
+_MIN_EVIDENCE = 3.0  # nats, of all columns together, that missing cells depend on anything
+_MAX_EXPLAINED = 0.9  # of the variance of an indicator
 # Columns that the prior is worth: nothing, own value, one other column, all others
 _PRIOR_COLUMNS = np.array([3.0, 0.5, 0.5, 0.5])
 _N_ITERATIONS = 100  # of their frequencies, and of variances
-_MOST_DEVIATIONS = 3.0  # at which an error counts
+_MAX_DEVIATIONS = 3.0  # at which an error counts
 # Standard deviations of normal priors of the slopes of log odds, in standard units
 _SPREADS = np.array([0.03, 0.1, 0.2, 0.3, 0.6, 1.0])
 _SLOPES = np.linspace(-2.0, 2.0, 17)  # means of the slopes of the numbers of a table
@@ -84,7 +84,7 @@ def may_depend(X: FloatArray, cardinalities: IntArray) -> bool:
     means = np.where(seen, X, 0.0).sum(axis=0) / np.maximum(1, seen.sum(axis=0))
     blocks = _blocks(X, np.broadcast_to(means, X.shape), marginal)
     evidences = _single_evidences(blocks, _indicators(X, columns), columns)
-    return float(np.maximum(evidences, 0.0).sum()) >= _LEAST_EVIDENCE
+    return float(np.maximum(evidences, 0.0).sum()) >= _MIN_EVIDENCE
 
 
 def learn_self_masking(
@@ -121,7 +121,7 @@ def learn_self_masking(
 def _explained_columns(missing: BoolArray) -> IntArray:
     """Columns with enough missing and observed cells."""
     n_missing = missing.sum(axis=0)
-    return np.flatnonzero(np.minimum(n_missing, len(missing) - n_missing) >= _LEAST_CELLS)
+    return np.flatnonzero(np.minimum(n_missing, len(missing) - n_missing) >= _MIN_CELLS)
 
 
 def _indicators(X: FloatArray, columns: IntArray) -> FloatArray:
@@ -155,7 +155,7 @@ def _ordinary_variances(errors: FloatArray, n_seen: IntArray) -> FloatArray:
     squares, limit = np.square(errors), np.inf
     for _ in range(_N_ITERATIONS):
         variances = np.minimum(squares, limit).sum(axis=0) / np.maximum(1, n_seen)
-        limit = np.square(_MOST_DEVIATIONS) * variances
+        limit = np.square(_MAX_DEVIATIONS) * variances
     return variances
 
 
@@ -191,7 +191,7 @@ def _regress(covariates: FloatArray, indicators: FloatArray) -> _Regression:
     precisions = len(indicators) / (np.square(_SPREADS)[:, None] * total)
     kept = 1.0 / (values[:, None, None] + precisions)
     explained = np.square(projected[:, None] / np.sqrt(total)) * kept
-    explained = np.minimum(explained.sum(axis=0), _MOST_EXPLAINED)
+    explained = np.minimum(explained.sum(axis=0), _MAX_EXPLAINED)
     evidences = -0.5 * len(indicators) * np.log1p(-explained)
     evidences -= 0.5 * np.log1p(values[:, None, None] / precisions).sum(axis=0)
     best, each = evidences.argmax(axis=0), np.arange(len(total))
@@ -257,7 +257,7 @@ def _shared_slopes(own: FloatArray, indicators: FloatArray) -> tuple[FloatArray,
     squares = np.maximum(np.square(own).sum(axis=0), 1e-12)
     total = np.square(indicators).sum(axis=0)
     products = (own * indicators).sum(axis=0)
-    explained = np.minimum(np.square(products) / (squares * total), _MOST_EXPLAINED)
+    explained = np.minimum(np.square(products) / (squares * total), _MAX_EXPLAINED)
     spread = total / len(own) * (1.0 - explained)
     slopes, variances = products / squares / spread, 1.0 / (spread * squares)
     mean, variance = _SLOPES[:, None, None], np.square(_SPREADS)[:, None]

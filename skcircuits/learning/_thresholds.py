@@ -35,11 +35,11 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 _SCREENED_ROWS = 2000
 _MAX_CHANGES = 0.6
 _MAX_BANDS = 32
-_LEAST_ROWS = 8  # between thresholds: near a threshold that is none, a few rows are alike
+_MIN_ROWS = 8  # between thresholds: near a threshold that is none, a few rows are alike
 # Rows of other categories than that of their band: fraction of all, of any band, and of those
 # without the number
 _MAX_WRONG, _MAX_WRONG_IN_BAND, _MAX_WRONG_RATIO = 0.08, 0.2, 0.6
-_LEAST_WIDTH = 1e-3  # of a band of one number, relative to the way to its neighbours
+_MIN_WIDTH = 1e-3  # of a band of one number, relative to the way to its neighbours
 _SMOOTHING = 0.25  # most rows in common, times four, that are added to each band
 _LEVEL = 0.05  # probability of finding that other columns matter where none does
 
@@ -191,7 +191,7 @@ def _is_decided(counts: FloatArray) -> bool:
     most, totals = counts.max(axis=1), counts.sum(axis=1)
     wrong, without = totals.sum() - most.sum(), totals.sum() - counts.sum(axis=0).max()
     return bool(
-        (totals[1:-1] >= _LEAST_ROWS).all()
+        (totals[1:-1] >= _MIN_ROWS).all()
         and (np.diff(counts.argmax(axis=1)) != 0).all()
         and (most >= (1.0 - _MAX_WRONG_IN_BAND) * totals).all()
         and wrong <= min(_MAX_WRONG * totals.sum(), _MAX_WRONG_RATIO * without)
@@ -294,7 +294,7 @@ def _separate(cuts: FloatArray, values: FloatArray) -> tuple[FloatArray, IntArra
     cuts = cuts[kept]
     middles = values[:-1] / 2 + values[1:] / 2
     below, above = middles[places - 1][:-1], middles[places - 1][1:]
-    is_narrow = (np.diff(places) == 1) & (np.diff(cuts) < _LEAST_WIDTH * (above - below))
+    is_narrow = (np.diff(places) == 1) & (np.diff(cuts) < _MIN_WIDTH * (above - below))
     own = np.flatnonzero(is_narrow)
     cuts[own], cuts[own + 1] = below[own], above[own]
     return cuts, places

@@ -1,4 +1,4 @@
-"""Iterative optimisation: rules of gradient ascent, and k-means, which initialises learners.
+"""Rules of gradient ascent.
 
 Each rule of `OPTIMIZERS` is a stateful object with one method, ``displacement(direction,
 step_size)``, which turns ascent directions into displacements. All operate in place on arrays of
@@ -13,7 +13,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.parallel import row_slices
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import FloatArray
 
 # Numbers per part: intermediate results stay in cache, however long the parameters.
 _PART = 2**15
@@ -143,38 +143,3 @@ def make_optimizer(name: str) -> Optimizer:
     if name not in OPTIMIZERS:
         raise ValueError(must("optimizer", f"be one of {sorted(OPTIMIZERS)}", optimizer=name))
     return OPTIMIZERS[name]()
-
-
-def k_means(
-    points: FloatArray,
-    centres: FloatArray,
-    n_steps: int,
-    *,
-    weights: FloatArray | None = None,
-    observed: FloatArray | None = None,
-) -> FloatArray:
-    """Move centres (n_clusters, d) to the means of the points (n, d) nearest to them.
-
-    Points weigh `weights` (n,). With `observed` (n, d), 1 where a coordinate is observed, points
-    are 0 elsewhere and distances are over observed coordinates.
-    """
-    for _ in range(n_steps):
-        nearest = nearest_centres(points, centres, observed)
-        members = (nearest == np.arange(len(centres))[:, None]).astype(points.dtype)
-        if weights is not None:
-            members *= weights
-        sizes = members.sum(axis=1, keepdims=True) if observed is None else members @ observed
-        # Columns that a cluster never observed, and clusters without points, keep their centres.
-        means = members @ points / np.where(sizes > 0, sizes, 1)
-        centres = np.where(sizes > 0, means, centres)
-    return centres
-
-
-def nearest_centres(
-    points: FloatArray, centres: FloatArray, observed: FloatArray | None = None
-) -> IntArray:
-    """Index (n,) of the centre nearest to each point."""
-    squares = np.square(centres)
-    # The points' own squares are equal for all centres.
-    heights = squares.sum(axis=1) if observed is None else observed @ squares.T
-    return (heights - 2 * points @ centres.T).argmin(axis=1)

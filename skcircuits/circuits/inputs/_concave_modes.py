@@ -18,7 +18,7 @@ from skcircuits.protocols import FloatArray, IntArray
 
 _MAX_STEPS, _MAX_HALVINGS = 100, 60
 # Smallest gain in nats that is told from rounding; the last step from there squares the distance
-_LEAST_GAIN = 1e-10
+_MIN_GAIN = 1e-10
 _ARMIJO = 1e-4
 
 
@@ -67,7 +67,7 @@ class ConcaveLogDensities:
             steps = self._newton_steps(best[pending], gradients, curvatures, pending)
             gains = np.einsum("nj,nj->n", gradients, steps)
             rounding = 64 * np.finfo(float).eps * np.abs(heights[pending])
-            is_last = gains <= _LEAST_GAIN + rounding
+            is_last = gains <= _MIN_GAIN + rounding
             best[pending[is_last]] += steps[is_last]
             going = ~is_last
             pending, steps, gains = pending[going], steps[going], gains[going]

@@ -87,7 +87,7 @@ class CircuitQueries(Immutable, ABC):
             If cells are NaN and the circuit is not smooth and decomposable.
         """
         X = self._table(X)
-        self._require_for_holes("log_prob", X)
+        self._require_for_missing("log_prob", X)
         return log_probability(self.plan, X)
 
     #: A circuit is a target of Stein methods and samplers.
@@ -134,7 +134,7 @@ class CircuitQueries(Immutable, ABC):
         """
         X = self._table(X)
         require_gradients(self.plan)
-        self._require_for_holes("grad_log_prob", X)
+        self._require_for_missing("grad_log_prob", X)
         return log_density_gradient(self.plan, X)
 
     def log_prob_box(
@@ -321,7 +321,7 @@ class CircuitQueries(Immutable, ABC):
     def _is_deterministic(self) -> bool:
         return is_deterministic(self)
 
-    def _require_for_holes(self, query: str, X: FloatArray) -> None:
+    def _require_for_missing(self, query: str, X: FloatArray) -> None:
         """Refuse NaN cells where ``_require`` does; complete rows have a value everywhere."""
         if not all(self._is_tractable) and np.isnan(X[:, list(self.variables)]).any():
             self._require(f"{query} with NaN cells")

@@ -27,8 +27,8 @@ from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import Column
 
 N_FOLDS = 3
-LEAST_PER_CLASS = 2 * N_FOLDS  # with fewer rows of a class, folds are not informative
-LEAST_NUMBERS = 10 * N_FOLDS  # squared errors of fewer rows are those of the farthest
+MIN_PER_CLASS = 2 * N_FOLDS  # with fewer rows of a class, folds are not informative
+MIN_NUMBERS = 10 * N_FOLDS  # squared errors of fewer rows are those of the farthest
 MAX_ROWS = 3000  # of which models are fitted to two thirds, for the weights
 MAX_FOLDS = 2  # that models are fitted to
 ENOUGH_ROWS = 300  # held-out rows that determine the weights; no further folds are fitted
@@ -36,18 +36,18 @@ MAX_HIDDEN = 0.7  # largest rate of hidden cells in complete rows
 MAX_MEMBER_ROWS = 10_000  # a few components and small trees need no more
 # Later iterations of a mixture do not improve predictions of held-out rows
 TOL = 4e-3
-LEAST_LIKELIHOOD = 1e-12
-LEAST_PROBABILITY = 1e-6  # smaller probabilities count as this one
+MIN_LIKELIHOOD = 1e-12
+MIN_PROBABILITY = 1e-6  # smaller probabilities count as this one
 POWER_ROWS = 10.0  # that the prior of the power, around 1, weighs
 MAX_LOG_POWER = 2.0
-SMALLEST_VARIANCE = 1e-200
+MIN_VARIANCE = 1e-200
 TYPES = (
     {"covariance_type": "tied", "n_components": 4, "location_model": True},
     {"covariance_type": "shrunk", "n_components": 8, "location_model": False},
 )
 WIDE_TYPES = ({"covariance_type": "factor", "n_components": 8, "location_model": False},)
 N_COPIES = 4  # of a complete row for trees: one as it is, the others with hidden cells
-LEAST_LEAF = 20  # rows
+MIN_LEAF = 20  # rows
 # Small trees: predictions from incomplete rows are simple
 MAX_LEAVES = 8
 MAX_BINS = 63
@@ -82,7 +82,7 @@ class TrainingTargets:
         """Tell whether each class has rows enough to hold some out."""
         usable = (self.weights > 0) & ~np.isnan(self.rows).all(axis=1)
         counts = np.bincount(self.codes[usable], minlength=self.n_classes)
-        least = LEAST_PER_CLASS if self.n_classes else LEAST_NUMBERS
+        least = MIN_PER_CLASS if self.n_classes else MIN_NUMBERS
         return self.n_classes != 1 and bool((counts >= least).all())
 
 
@@ -214,7 +214,7 @@ def _power_of(pooled: FloatArray, targets: IntArray, row_weights: FloatArray) ->
     Means of calibrated probabilities are underconfident (Ranjan and Gneiting, 2010, "Combining
     Probability Forecasts").
     """
-    logs = np.log(np.maximum(pooled, LEAST_PROBABILITY))
+    logs = np.log(np.maximum(pooled, MIN_PROBABILITY))
     # A power of one leaves probabilities as they are; smaller ones make them less certain
     own = logs[np.arange(len(logs)), targets]
 
@@ -236,12 +236,12 @@ def _weights_of(answers: FloatArray, targets: FloatArray, row_weights: FloatArra
     nothing, no_answers = np.zeros(0), np.zeros((0, n_members))
     if n_outputs > 1:
         likelihoods = answers[:, np.arange(n_rows), targets.astype(np.intp)].T
-        likelihoods = np.maximum(likelihoods, LEAST_LIKELIHOOD)
+        likelihoods = np.maximum(likelihoods, MIN_LIKELIHOOD)
         told = no_answers, nothing, nothing, likelihoods, row_weights
     else:
         centre = np.average(targets, weights=row_weights)  # weights sum to one: nothing changes
         variance = np.average(np.square(targets - centre), weights=row_weights)
-        row_weights = row_weights / max(variance, SMALLEST_VARIANCE)
+        row_weights = row_weights / max(variance, MIN_VARIANCE)
         told = answers[:, :, 0].T - centre, targets - centre, row_weights, no_answers, nothing
     return np.asarray(stacking_weights([told], prior=float(n_members)))
 
@@ -283,7 +283,7 @@ def _grow_trees(
         max_leaf_nodes=MAX_LEAVES,
         max_bins=MAX_BINS,
         # copies of a row are one row
-        min_samples_leaf=round(LEAST_LEAF * len(origin) / len(training.rows)),
+        min_samples_leaf=round(MIN_LEAF * len(origin) / len(training.rows)),
         categorical_features=training.schema.is_categorical
         & (training.schema.cardinalities <= MAX_BINS),
         early_stopping=False,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from skcircuits.learning._k_means import k_means, nearest_centres
 from skcircuits.learning.gaussian_mixture._categories import (
     Categories,
     CategoryExpectation,
@@ -31,7 +32,6 @@ from skcircuits.learning.gaussian_mixture._location_model import (
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._arrays import logsumexp
-from skcircuits.numerics._optimization import k_means, nearest_centres
 from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.protocols import FloatArray, IntArray
 

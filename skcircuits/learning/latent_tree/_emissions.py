@@ -245,9 +245,9 @@ class Emissions:
 
 
 # Part of a column's variance that the others of its group explain, all rows together.
-_LEAST_EXPLAINED = 0.5
+_MIN_EXPLAINED = 0.5
 _MEAN_ROWS = 0.5  # that the prior of each mean weighs
-_MOST_CORRELATION = 1.0 - 1e-9
+_MAX_CORRELATION = 1.0 - 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,7 +344,7 @@ def collinear_columns(rows: LatentRows, max_columns: int) -> tuple[tuple[int, ..
         squares = np.where(free[:, None] & free, correlations**2, 0.0)
         np.fill_diagonal(squares, 0.0)
         first, second = np.unravel_index(squares.argmax(), squares.shape)
-        if squares[first, second] < _LEAST_EXPLAINED:
+        if squares[first, second] < _MIN_EXPLAINED:
             break
         group = [int(first), int(second)]
         free[group] = False
@@ -354,7 +354,7 @@ def collinear_columns(rows: LatentRows, max_columns: int) -> tuple[tuple[int, ..
             inverse = np.linalg.pinv(own, rcond=errors[group].max(), hermitian=True)
             explained = np.where(free, (others * (inverse @ others)).sum(axis=0), 0.0)
             best = int(explained.argmax())
-            if explained[best] < _LEAST_EXPLAINED:
+            if explained[best] < _MIN_EXPLAINED:
                 break
             group.append(best)
             free[best] = False
@@ -379,7 +379,7 @@ def _correlations(X: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatA
     together = np.maximum(seen.T.astype(float) @ (seen * weight[:, None]), 1e-300)
     correlations = centred.T @ (centred * weight[:, None]) / together
     # Exactly collinear columns, two or more, would make the groups' correlations singular
-    correlations = _MOST_CORRELATION * np.clip(correlations, -1.0, 1.0)
+    correlations = _MAX_CORRELATION * np.clip(correlations, -1.0, 1.0)
     np.fill_diagonal(correlations, 1.0)
     n_seen = np.maximum(1.0, seen.T @ weight)
     errors = np.where(seen.all(axis=0), 0.0, 1.0 / np.sqrt(n_seen))

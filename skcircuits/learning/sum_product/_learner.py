@@ -29,8 +29,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 N_LEVELS = 3
 ROWS_PER_PAIR = 5
 # A group of rows must weigh this much, or this fraction of a small region.
-SMALLEST_GROUP = 5.0
-SMALLEST_FRACTION = 0.05
+MIN_GROUP_WEIGHT = 5.0
+MIN_GROUP_FRACTION = 0.05
 # Part of a region's pseudo-rows that is like the whole table.
 WHOLE_FRACTION = 0.25
 # Random sine features per column, besides the rank itself, and their frequency.
@@ -197,7 +197,7 @@ def _cut(
             return
     second = split_rows(view.normal_scores(), view.label_indicators(), weights)
     sizes = weights[~second].sum(), weights[second].sum()
-    if min(sizes) < min(SMALLEST_GROUP, SMALLEST_FRACTION * sum(sizes)):
+    if min(sizes) < min(MIN_GROUP_WEIGHT, MIN_GROUP_FRACTION * sum(sizes)):
         return
     if settings.joint and _criterion_gain(view, second) <= 0:
         return

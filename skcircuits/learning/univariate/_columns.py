@@ -22,7 +22,7 @@ ROWS_PER_VALUE = 10
 HEAVY_FRACTION = 0.05
 HEAVY_RATIO = 8.0
 # Width, in standard deviations, of the narrowest peak of a column without point masses.
-LEAST_WIDTH = 0.01
+MIN_WIDTH = 0.01
 # Distinct values on either side that count as neighbours.
 NEIGHBOURS = 5
 # Values that are multiples of a step with at most so many decimals lie on a grid; one of up to
@@ -89,7 +89,7 @@ def describe_column(
     spread = float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
     atoms, is_grid = nothing, False
     if not point_masses:
-        resolution = max(resolution, LEAST_WIDTH * spread)
+        resolution = max(resolution, MIN_WIDTH * spread)
     else:
         atoms = values[_heavy_values(values, counts, np.bincount(place), resolution)]
         is_wanted = point_masses is True and len(atoms) < len(values)

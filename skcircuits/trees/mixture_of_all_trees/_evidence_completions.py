@@ -38,7 +38,7 @@ _MAX_LOG_SPREAD_OF_EVIDENCE = 1.0
 _VARIABLES_PER_TREE = 6
 _MAX_TREES_PER_COMPLETION = 16
 # Of the draws; below, the marginals of trees are closer than frequencies in completions.
-_LEAST_EFFECTIVE = 0.1
+_MIN_EFFECTIVE = 0.1
 # The second round propagates between missing cells; further rounds change little.
 _N_ROUNDS = 2
 _CELLS_AT_ONCE = 2**17
@@ -92,7 +92,7 @@ def estimate_conditionals(
         mixture, evidence[suffice], beliefs.of_rows(suffice), n_samples, seed
     )
     # The expectation for a row may prove wrong: few of its completions have all the weight.
-    enough = found.effective_sample_size >= _LEAST_EFFECTIVE * n_samples
+    enough = found.effective_sample_size >= _MIN_EFFECTIVE * n_samples
     by_tree = ~suffice
     by_tree[np.flatnonzero(suffice)[~enough]] = True
     others = estimate_marginals(mixture, evidence[by_tree], n_samples, rng)

@@ -44,8 +44,8 @@ _WIDE = 512
 # .001 with this; over all its rows it is .025 too low, so that narrower tables do without updates.
 _TOLERANCE = 5e-4
 _MAX_COUNT_ERROR = 0.05  # fraction of the known number of edges: more digits lost than that
-_MOST_CHANGED = 0.4  # fraction of the variables: beyond, an inverse costs no more
-_FEWEST_INVERSES = 8  # rows: the sums over fewer cost more than updates of many variables
+_MAX_CHANGED = 0.4  # fraction of the variables: beyond, an inverse costs no more
+_MIN_INVERSES = 8  # rows: the sums over fewer cost more than updates of many variables
 
 
 def scale_to_marginals(tables: FloatArray, rows: FloatArray, columns: FloatArray) -> FloatArray:
@@ -311,8 +311,8 @@ def _edge_counts(
     if model.layout.n_variables < _WIDE:
         return model.laplacians().edge_counts(codes, sample_weight, n_jobs=n_jobs)
     updates = model.updates(_TOLERANCE)
-    shared = updates.changed(codes).mean(axis=1) < _MOST_CHANGED
-    shared |= np.count_nonzero(~shared) < _FEWEST_INVERSES
+    shared = updates.changed(codes).mean(axis=1) < _MAX_CHANGED
+    shared |= np.count_nonzero(~shared) < _MIN_INVERSES
     log_sums, counts = np.empty(len(codes)), np.zeros_like(model.pairs)
     for rows, make in (shared, lambda: updates), (~shared, partial(model.laplacians, np.float32)):
         if rows.any():

@@ -30,7 +30,7 @@ _NODES, _WEIGHTS = leggauss(32)
 _NODES = (_NODES + 1.0) / 2.0
 _MAX_TRIALS = 12
 # Rectangles whose moments lose few digits in closed form: width, variance by squared mean
-_LEAST_LOG_MASS, _LEAST_WIDTH, _LEAST_SPREAD = np.log(1e-12), 0.3, 1e-3
+_MIN_LOG_MASS, _MIN_WIDTH, _MIN_SPREAD = np.log(1e-12), 0.3, 1e-3
 _PANEL_NODES, _PANEL_WEIGHTS = leggauss(8)
 _PANEL_NODES, _PANEL_WEIGHTS = (_PANEL_NODES + 1.0) / 2.0, _PANEL_WEIGHTS / 2.0
 # From values at the nodes of a panel to the powers of their polynomial on [0, 1]
@@ -130,9 +130,9 @@ class TruncatedNormals:
         if len(self.low) == 3:
             return self._moments_by_panels()
         mean, covariance = self._rectangle_moments()
-        is_sure = covariance[[0, 1], [0, 1]] > _LEAST_SPREAD * mean**2
-        is_sure &= self.high - self.low > _LEAST_WIDTH
-        rest = np.flatnonzero(~is_sure.all(axis=0) | ~(self.log_mass > _LEAST_LOG_MASS))
+        is_sure = covariance[[0, 1], [0, 1]] > _MIN_SPREAD * mean**2
+        is_sure &= self.high - self.low > _MIN_WIDTH
+        rest = np.flatnonzero(~is_sure.all(axis=0) | ~(self.log_mass > _MIN_LOG_MASS))
         if len(rest):
             mean[:, rest], covariance[:, :, rest] = self._take(rest)._moments_by_panels()
         return mean, covariance
@@ -183,13 +183,19 @@ class TruncatedNormals:
         """Draw from some of the distributions, cases (m,), result (r, m)."""
         if len(self.low) == 2 and 1 < len(cases) <= self.low.shape[1]:
             return self._draw_by_trial(cases, rng)
+        return self._draw_in_turn(cases, rng)
+
+    def _draw_in_turn(self, cases: IntArray, rng: RandomNumbers) -> FloatArray:
+        """Draw the first coordinate, then the others given it, (r, m)."""
         first = self._draw_first(cases, rng.random(len(cases)))
         if len(self.low) == 1:
             return first[None]
-        rest = self._take(cases)._rest(first[None])
-        drawn = rest.draw(np.arange(len(cases)), rng)
-        slopes, scales = self.correlations[0, 1:][:, cases], self._scales[:, cases]
-        return np.concatenate([first[None], slopes * first + scales * drawn])
+        own = self._take(cases)
+        return own._joined(first, own._rest(first[None]).draw(np.arange(len(cases)), rng))
+
+    def _joined(self, first: FloatArray, rest: FloatArray) -> FloatArray:
+        """All coordinates (r, C) from the first and the others, standardised given the first."""
+        return np.concatenate([first[None], self.correlations[0, 1:] * first + self._scales * rest])
 
     def _draw_by_trial(self, cases: IntArray, rng: RandomNumbers) -> FloatArray:
         """Draw where each case is drawn about once: a table of each would cost too much.
@@ -208,17 +214,11 @@ class TruncatedNormals:
             kept = np.flatnonzero(is_kept)
             if len(kept):
                 inner = rest._take(kept).draw(np.arange(len(kept)), rng)
-                slopes, scales = own.correlations[0, 1:, kept].T, own._scales[:, kept]
-                drawn[0, pending[kept]] = first[kept]
-                drawn[1:, pending[kept]] = slopes * first[kept] + scales * inner
+                drawn[:, pending[kept]] = own._take(kept)._joined(first[kept], inner)
             pending = pending[~is_kept]
             if len(pending) == 0:
                 return drawn
-        own = self._take(cases[pending])
-        first = own._draw_first(np.arange(len(pending)), rng.random(len(pending)))
-        inner = own._rest(first[None]).draw(np.arange(len(pending)), rng)
-        drawn[0, pending] = first
-        drawn[1:, pending] = own.correlations[0, 1:] * first + own._scales * inner
+        drawn[:, pending] = self._take(cases[pending])._draw_in_turn(np.arange(len(pending)), rng)
         return drawn
 
     def _draw_first(self, cases: IntArray, uniform: FloatArray) -> FloatArray:
