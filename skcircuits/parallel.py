@@ -56,7 +56,7 @@ _keep_freed_memory()
 
 
 class Parallel(_Parallel):
-    """scikit-learn's, which refuses numbers of jobs that are none by name."""
+    """Parallel of scikit-learn, with an error that names an invalid ``n_jobs``."""
 
     def __init__(self, n_jobs: int | None = None, **options: Any) -> None:
         if n_jobs is not None:

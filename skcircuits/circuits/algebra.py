@@ -475,7 +475,7 @@ def kl_divergence(p: Circuit, q: Circuit) -> float:
     """
     require("root", "a circuit", p=p, q=q)
     require_compatible(p, q)
-    # Where children overlap, the logarithm of a sum is no sum of logarithms.
+    # Where children overlap, the logarithm of a sum is not a sum of logarithms.
     for circuit in (p, q):
         require_deterministic(circuit, "for a divergence", WAY_OUT)
     mass, divergence = fold_pairs(p.normalize().root, q.normalize().root, _Divergence())

@@ -532,7 +532,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             return state
         is_corrected = self.correction
         if is_corrected == "auto":
-            # Who chose a published method wants its particles as they are
+            # The particles of published methods are left as they are
             is_corrected = self.kernel == "auto" and self.preconditioner is not None
         found = problem.diagnose(state.particles, metric, is_corrected)
         self.mean_shift_, self.variance_ratio_ = found.shift, found.variance_ratio

@@ -211,7 +211,7 @@ class WMISPNDensity(CircuitDensity):
         self._mark_integers()
         X, weights = rows.X, rows.weight
         point_masses = self.point_masses
-        # Whoever asks for normal distributions of numbers gets them for numbers on a grid too
+        # Normal leaves are meant for numbers on a grid, too
         if point_masses is True and self.leaf in ("gaussian", "multivariate"):
             point_masses = "frequent"
         columns = tuple(
@@ -236,7 +236,7 @@ class WMISPNDensity(CircuitDensity):
                 finish=circuit,
             )
             if result.finished is None:
-                # Who interrupts does not wait for polynomials: they take longer than structures
+                # Nothing slow follows an interrupt: polynomials take longer than structures
                 self.circuit_ = circuit(result.state, leaves.without_degrees())
             # Structures are learned from observed cells: parameters, too, until flows fill the
             # gaps

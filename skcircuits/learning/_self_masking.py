@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skcircuits.learning.univariate._columns import frequencies
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -76,7 +77,7 @@ def may_depend(X: FloatArray, cardinalities: IntArray) -> bool:
     if len(columns) == 0 or X.shape[1] == 1:
         return False
     marginal = {
-        j: np.broadcast_to(_frequencies(X[:, j], k), (len(X), k))
+        j: np.broadcast_to(frequencies(X[:, j], k), (len(X), k))
         for j, k in enumerate(cardinalities.tolist())
         if k
     }
@@ -157,11 +158,6 @@ def _ordinary_variances(errors: FloatArray, n_seen: IntArray) -> FloatArray:
         variances = np.minimum(squares, limit).sum(axis=0) / np.maximum(1, n_seen)
         limit = np.square(_MAX_DEVIATIONS) * variances
     return variances
-
-
-def _frequencies(column: FloatArray, n_categories: int) -> FloatArray:
-    counts = np.bincount(column[~np.isnan(column)].astype(np.intp), minlength=n_categories)
-    return counts / max(1, counts.sum())
 
 
 def _blocks(X: FloatArray, means: FloatArray, tables: Mapping[int, FloatArray]) -> list[FloatArray]:

@@ -27,7 +27,7 @@ from skcircuits.learning.sum_product._learner import (
     rank_levels,
 )
 from skcircuits.learning.univariate._cells import log_likelihood
-from skcircuits.learning.univariate._columns import rank_fractions, smoothed_masses
+from skcircuits.learning.univariate._columns import frequencies, rank_fractions, smoothed_masses
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Rows of the first look at all pairs of columns, and how often neighbours in the order of a number
@@ -35,7 +35,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 _SCREENED_ROWS = 2000
 _MAX_CHANGES = 0.6
 _MAX_BANDS = 32
-_MIN_ROWS = 8  # between thresholds: near a threshold that is none, a few rows are alike
+_MIN_ROWS = 8  # between thresholds: fewer rows may be alike by chance
 # Rows of other categories than that of their band: fraction of all, of any band, and of those
 # without the number
 _MAX_WRONG, _MAX_WRONG_IN_BAND, _MAX_WRONG_RATIO = 0.08, 0.2, 0.6
@@ -108,7 +108,7 @@ def _candidates(X: FloatArray, cardinalities: IntArray) -> Iterator[tuple[int, i
     # two rows in any order differ with probability 1 - Σ p²
     expected = np.array(
         [
-            1.0 - np.square(_frequencies(c, k)).sum()
+            1.0 - np.square(frequencies(c, k)).sum()
             for c, k in zip(codes.T, cardinalities[categories])
         ]
     )
@@ -119,11 +119,6 @@ def _candidates(X: FloatArray, cardinalities: IntArray) -> Iterator[tuple[int, i
         changes = ((ordered[1:] != ordered[:-1]) & both).sum(axis=0)
         is_rare = changes < _MAX_CHANGES * expected * both.sum(axis=0)
         yield from ((number, int(category)) for category in categories[is_rare])
-
-
-def _frequencies(codes: FloatArray, n_categories: int) -> FloatArray:
-    counts = np.bincount(codes[~np.isnan(codes)].astype(np.intp), minlength=n_categories)
-    return np.asarray(counts / max(1, counts.sum()))
 
 
 def _decide(

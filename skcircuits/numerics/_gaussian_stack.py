@@ -425,7 +425,7 @@ def _write_offsets(
     """Write conditional means less component means: -(Lambda_mm)⁻¹ (Lambda delta)_m."""
     group, n_rows = block.group, len(block.group.rows)
     size, n_components, _ = block.offsets.shape
-    # Who knows the products asks for covariances later: their roots serve the means, too
+    # Callers that know the products need covariances later, whose roots give the means, too
     by_roots = pulled is not None
     matrices = block.distinct_roots if by_roots else block.distinct_factors
     by_pattern = matrices.reshape(size, size, stack.distinct.n_components, -1)

@@ -495,5 +495,5 @@ def to_days(values: NDArray[Any]) -> FloatArray:
 def _without_zone(value: Any) -> Any:
     """Date object that NumPy reads; numbers are no dates."""
     if isinstance(value, int | float):
-        raise TypeError("a number is no date")
+        raise TypeError("a number is not a date")
     return value.to_datetime64() if hasattr(value, "to_datetime64") else value

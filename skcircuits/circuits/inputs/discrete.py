@@ -61,7 +61,7 @@ class DiscreteLayer(DiscreteInputLayer):
         self.masses = np.exp(log_masses)
         self._n_parameters = n_parameters
         n_units = len(variables)
-        # One take per unit serves states, codes that are none, and missing cells
+        # One lookup per unit serves states, invalid codes and missing cells
         self._lookup = np.column_stack([log_masses, np.full(n_units, -np.inf), np.zeros(n_units)])
         self._linear_lookup = np.exp(self._lookup)
         self._columns, column_of_unit = np.unique(variables, return_inverse=True)

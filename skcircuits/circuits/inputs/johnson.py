@@ -27,7 +27,7 @@ from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 
-# Times curvatures: beyond, hyperbolic sines of moments are no floats
+# Largest products with curvatures: beyond, hyperbolic sines of moments overflow
 _FARTHEST = 300.0
 _MAX_VARIANCE = 300.0
 
@@ -286,8 +286,8 @@ class JohnsonGaussian(InputUnit):
             raise ValueError(
                 must(
                     "mean and covariance of a Johnson unit",
-                    f"stay below {_FARTHEST:g} times what the curvatures are the inverse of",
-                    "Its moments would be no floats: take smaller curvatures.",
+                    f"stay below {_FARTHEST:g} divided by the curvatures",
+                    "Its moments would overflow: take smaller curvatures.",
                     curvatures=curvatures,
                 )
             )

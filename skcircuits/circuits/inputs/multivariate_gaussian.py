@@ -350,7 +350,7 @@ def _gaussian_divergence(left: InputUnit, right: InputUnit) -> tuple[float, floa
 
 def _gaussian_entropy(unit: InputUnit) -> float:
     # ½ log |2πe Σ| is half the dimension less the log density at the mean.
-    # A univariate standard deviation may be one whose square is no float.
+    # The square of a univariate standard deviation may overflow.
     if len(unit.scope) == 1:
         return 0.5 - _log_normal(0.0, _mean_and_std(unit)[1])
     covariance = _moments(unit)[1]
@@ -364,7 +364,7 @@ def _moments(unit: InputUnit) -> tuple[FloatArray, FloatArray]:
 
 
 def _mean_and_std(unit: InputUnit) -> tuple[float, float]:
-    """Mean and standard deviation, whose square may be no float, of one variable."""
+    """Mean and standard deviation of one variable, whose variance may overflow."""
     if isinstance(unit, Gaussian):
         return unit.mean, unit.std
     mean, covariance = _moments(unit)

@@ -188,7 +188,7 @@ def _bounded(plan: Plan, box: Box) -> BoolArray:
     """Tell which variables of the circuit each row bounds, shape (n, n_columns)."""
     bounded = ~(np.isnan(box.lower) & np.isnan(box.upper))
     for variable, allowed in box.states.items():
-        # A set of all states is no bound
+        # A set of all states is not a bound
         bounded[:, variable] |= ~allowed.all(axis=1)
     n_columns = bounded.shape[1]
     if n_columns > len(plan.units[-1].scope):

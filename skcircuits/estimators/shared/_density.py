@@ -83,7 +83,7 @@ def _facts(density):
     if hasattr(density, "weights_"):
         yield _counted(len(density.weights_), "component")
     elif hasattr(density, "n_components") and circuit is not None:
-        # A single component is no sum
+        # A single component is not a sum
         root = circuit.root
         yield _counted(len(root.children) if isinstance(root, Sum) else 1, "component")
     if circuit is not None:

@@ -137,7 +137,7 @@ class _Keeper:
             result.state = state
             return
         result.scores.append(value)
-        if result.state is None or value >= self.best:  # of equals the later one
+        if result.state is None or value >= self.best:  # of ties the later one
             result.state, self.best = state, value
         if value > self.bar + self.tol:
             self.bar, self.n_stalled = value, 0

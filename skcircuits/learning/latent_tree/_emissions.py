@@ -152,14 +152,7 @@ class Emissions:
 
     def encode(self, X: FloatArray) -> FloatArray:
         """Cells of categories and numbers (n, d), standard units of joint columns."""
-        if not self.numerical and not self.joint:
-            return X
-        codes = X.copy()
-        for column, cells in self.numerical.items():
-            codes[:, column] = cells.encode(X[:, column])
-        for group in self.joint.values():
-            codes[:, group.columns] = group.standardize(X)
-        return codes
+        return encode_cells(X, self.numerical, self.joint)
 
     def evidence(self, codes: FloatArray) -> Evidence:
         """Quantities of rows (n, d) that the two methods below use."""
@@ -327,6 +320,20 @@ class JointNormals:
             MultivariateGaussian(self.columns, mean, covariance)
             for mean, covariance in zip(means, covariances, strict=True)
         ]
+
+
+def encode_cells(
+    X: FloatArray, numerical: Mapping[int, ColumnCells], joint: Mapping[int, JointNormals]
+) -> FloatArray:
+    """Cells of categories and numbers of rows (n, d), standard units of joint columns."""
+    if not numerical and not joint:
+        return X
+    codes = X.copy()
+    for column, cells in numerical.items():
+        codes[:, column] = cells.encode(X[:, column])
+    for group in joint.values():
+        codes[:, group.columns] = group.standardize(X)
+    return codes
 
 
 def collinear_columns(rows: LatentRows, max_columns: int) -> tuple[tuple[int, ...], ...]:

@@ -21,7 +21,7 @@ from skcircuits.learning.latent_tree._belief_propagation import (
     LatentTotals,
     LatentTree,
 )
-from skcircuits.learning.latent_tree._emissions import Emissions, JointNormals
+from skcircuits.learning.latent_tree._emissions import Emissions, JointNormals, encode_cells
 from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.univariate._cells import ColumnCells, sharp_breaks
 from skcircuits.learning.univariate._columns import rank_fractions
@@ -202,11 +202,7 @@ def _emissions(rows: LatentRows, n_states: int) -> tuple[Emissions, FloatArray]:
         columns[i]: own.broken(_breaks(rows, columns[i]))
         for i, own in zip(alone, cells, strict=True)
     }
-    codes = rows.X.copy()
-    for v, own in numerical.items():
-        codes[:, v] = own.encode(rows.X[:, v])
-    for group in joint.values():
-        codes[:, group.columns] = group.standardize(rows.X)
+    codes = encode_cells(rows.X, numerical, joint)
     sizes = rows.layout.cardinalities
     return Emissions.marginals(sizes, numerical, codes, rows.weight, n_states, joint), codes
 

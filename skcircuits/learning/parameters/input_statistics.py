@@ -33,7 +33,7 @@ from skcircuits.protocols import FloatArray
 
 _BLOCK_ROWS = 1 << 16  # rows whose moments are taken at once
 
-# Least variance of a unit, relative to that of its column: a spike on one value is no density.
+# Smallest variance of a unit relative to that of its column: none collapses to one value.
 MIN_VARIANCE = 1e-6
 
 

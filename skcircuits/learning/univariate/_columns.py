@@ -137,6 +137,12 @@ def rank_fractions(column: FloatArray, weights: FloatArray) -> FloatArray:
     return fractions
 
 
+def frequencies(codes: FloatArray, n_categories: int) -> FloatArray:
+    """Fractions (n_categories,) of the observed codes (n,), zero where there are none."""
+    counts = np.bincount(codes[~np.isnan(codes)].astype(np.intp), minlength=n_categories)
+    return np.asarray(counts / max(1, counts.sum()))
+
+
 def smoothed_masses(counts: FloatArray, priors: FloatArray, smoothing: float) -> FloatArray:
     """Probabilities (n_groups, n_categories) of categories in some groups of rows.
 

@@ -318,7 +318,7 @@ def fit_densities(samples: Samples, settings: PolynomialSettings) -> list[Densit
     fitted = fit_polynomials(samples, settings)
     nothing = np.zeros(2)
     densities = [Density(knots, weights, nothing) for knots, weights in fitted]
-    # Who asks for histograms, or for a number of intervals, gets them
+    # Histograms and fixed numbers of intervals are kept as asked for
     if settings.n_bins != "bic" or settings.max_degree < DEGREE:
         return densities
     knots, weights = _fit_b_splines(samples, settings.smoothing)

@@ -113,7 +113,7 @@ class MixtureOfAllTrees:
         """The Laplacians of rows near the row of the most probable states."""
         layout = self.layout
         first = np.repeat(np.maximum.reduceat(self.nodes, layout.offsets), layout.cardinalities)
-        # Of equals the last
+        # Of ties the last one
         usual = np.maximum.reduceat(layout.own_state * (self.nodes == first), layout.offsets)
         return LaplacianUpdates(self.affinities(), layout, usual, tolerance)
 

@@ -67,7 +67,7 @@ class ConditionalDensity(QueriesMixin):
         return f"ConditionalDensity(columns={self._schema.names})"
 
     def _require_fitted(self):
-        """There is none without a fitted density."""
+        """It is made from a fitted density."""
 
     def _encoded_conditions(self, X):
         rows = X if hasattr(X, "columns") else np.atleast_2d(np.asarray(X))

@@ -136,7 +136,7 @@ class Features:
     def of_columns(cls, columns, schema):
         """Features of named columns; by default of all numerical ones.
 
-        A column of categories that are no numbers has one feature per category: whether a row
+        A column of categories that are not numbers has one feature per category: whether a row
         has it, named like ``job_cook``.
         """
         if columns is None:
