@@ -182,7 +182,8 @@ def test_columns_of_only_unknown_labels_warn():
 @pytest.mark.filterwarnings("error")
 def test_new_labels_among_known_ones_are_only_missing(cells):
     column = Column("job", np.array(["1", "2"], dtype=object), False)
-    column.encode(np.array(cells, dtype=object))
+    codes = column.encode(np.array(cells, dtype=object))
+    np.testing.assert_array_equal(codes, [0.0 if cell == "1" else np.nan for cell in cells])
 
 
 def test_names_in_texts():
