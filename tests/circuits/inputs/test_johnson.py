@@ -160,7 +160,7 @@ def test_what_it_lacks_is_refused(joint):
         ({"curvatures": [1.0, -0.1]}, "be finite, and not negative"),
         ({"centers": [0.0, np.nan]}, "finite"),
         ({"curvatures": [1.0]}, r"have shape \(2,\)"),
-        ({"mean": [500.0, 0.0]}, "stay below 300 times"),
+        ({"mean": [500.0, 0.0]}, "stay below 300 divided by the curvatures"),
     ],
 )
 def test_malformed_units_are_refused(changed, message):

@@ -1,12 +1,22 @@
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from skcircuits import AutomaticDensity, CircuitImputer, GaussianMixtureDensity
+from skcircuits import (
+    AutomaticDensity,
+    CircuitImputer,
+    ExpectedPredictionSVR,
+    GaussianMixtureDensity,
+    HiddenChowLiuDensity,
+)
 from skcircuits.estimators.automatic import _experts
-from skcircuits.estimators.automatic._experts import experts_for
+from skcircuits.estimators.automatic import density as automatic_density
+from skcircuits.estimators.automatic._experts import Trials, experts_for
 from skcircuits.learning.gaussian_mixture import _candidates
+from skcircuits.learning.gaussian_mixture import _held_out as held_out
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
 
@@ -176,3 +186,220 @@ def test_predictions_of_cells_are_averaged_on_large_tables_too(monkeypatch):
     # As many as without the limit of the pool, up to four
     large = AutomaticDensity(selection="cells", random_state=0).fit(table)
     assert 1 < len(large.densities_) == min(4, len(few.densities_))
+
+
+def tables():
+    rng = np.random.default_rng(0)
+    labels = pd.DataFrame({"a": rng.choice(list("xyz"), 60), "b": rng.choice(["u", "v"], 60)})
+    whole = rng.integers(4, size=(60, 3)).astype(float)
+    numbers = rng.normal(size=(60, 3))
+    mixed = labels.assign(size=numbers[:, 0])
+    many = np.column_stack([whole[:, 0], np.arange(60.0)])
+    few_rows = whole[:8]
+    holes = np.where(rng.random(whole.shape) < 0.2, np.nan, whole)
+    return {
+        "labels": (labels, HiddenChowLiuDensity),
+        "whole": (whole, HiddenChowLiuDensity),
+        "whole with holes": (holes, HiddenChowLiuDensity),
+        "numbers": (numbers, AutomaticDensity),
+        "mixed": (mixed, AutomaticDensity),
+        "many whole": (many, AutomaticDensity),
+        "few rows": (few_rows, AutomaticDensity),
+    }
+
+
+@pytest.mark.parametrize("name", tables())
+def test_the_choice_is_visible(name):
+    X, expected = tables()[name]
+    imputer = CircuitImputer(random_state=0).fit(X)
+    assert isinstance(imputer.density_, expected)
+
+
+@pytest.mark.parametrize("name", ["labels", "whole", "whole with holes"])
+def test_discrete_tables_are_predicted_and_completed(name):
+    X, _ = tables()[name]
+    y = np.random.default_rng(1).normal(size=60)
+    holes = pd.DataFrame(X).astype(object)
+    holes.iloc[::3, 0] = None
+    model = ExpectedPredictionSVR(random_state=0).fit(X, y)
+    values = holes if name == "labels" else holes.astype(float).to_numpy()
+    assert np.isfinite(model.predict(values)).all()
+    _, std = model.predict(values, return_std=True)
+    assert (std[::3] > 0).all()
+    completed = CircuitImputer(random_state=0, strategy="mpe").fit(X).transform(values)
+    assert not pd.isna(completed).any(axis=None)
+
+
+def test_few_rows_of_independent_columns_are_not_taken_for_dependent():
+    X = np.random.default_rng(0).normal(size=(60, 30))
+    missing = np.random.default_rng(1).random(X.shape) < 0.1
+    completed = CircuitImputer(random_state=0).fit_transform(np.where(missing, np.nan, X))
+    assert np.sqrt(((completed - X)[missing] ** 2).mean()) < 1.15  # their deviation is 1
+
+
+def test_few_rows_of_dependent_columns_keep_their_covariances():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 12)) + 0.1 * rng.normal(size=(60, 12))
+    missing = rng.random(X.shape) < 0.2
+    completed = CircuitImputer(random_state=0).fit_transform(np.where(missing, np.nan, X))
+    assert np.sqrt(((completed - X)[missing] ** 2).mean()) < 0.2  # noise alone leaves 0.13
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("gaussian_mixture", "GaussianMixtureDensity"),
+        ("latent_tree", "HiddenChowLiuDensity"),
+        ("wmispn", "WMISPNDensity"),
+        ("chow_liu", "ChowLiuDensity"),
+        ("strudel", "StrudelDensity"),
+    ],
+)
+def test_densities_by_name(name, expected):
+    X = tables()["whole"][0]
+    imputer = CircuitImputer(density=name, random_state=0).fit(X)
+    assert type(imputer.density_).__name__ == expected
+
+
+def test_parameters_of_a_density_that_is_a_name():
+    imputer = CircuitImputer()
+    with pytest.raises(ValueError, match=r"Write density=GaussianMixtureDensity\(n_components=3\)"):
+        imputer.set_params(density__n_components=3)
+    imputer.set_params(density=GaussianMixtureDensity(), density__n_components=3)
+    assert imputer.density.n_components == 3
+
+
+def test_several_families_pooled_give_one_circuit():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.exp(rng.normal(size=(150, 3))), rng.integers(0, 3, 150)])
+    X[:, 0] += 4.0 * (X[:, 3] == 1)
+    y = X[:, 0] + X[:, 1]
+    X[rng.random(X.shape) < 0.2] = np.nan
+    X[:30] = np.nan_to_num(X[:30])
+    model = ExpectedPredictionSVR(categorical_features=[3], random_state=0)
+    assert np.isfinite(model.fit(X, y).predict(X)).all()
+
+
+def test_rows_without_weight_do_not_choose():
+    rng = np.random.default_rng(0)
+    whole = np.vstack([rng.integers(4, size=(60, 3)), rng.normal(size=(60, 3))])
+    weight = np.repeat([1.0, 0.0], 60)
+    model = ExpectedPredictionSVR(random_state=0).fit(whole, whole[:, 0], sample_weight=weight)
+    assert isinstance(model.density_, HiddenChowLiuDensity)
+
+
+def test_fits_to_some_of_the_rows_are_not_kept():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2)) @ rng.normal(size=(2, 6)) + rng.normal(size=(300, 6))
+    density = AutomaticDensity(selection="cells", random_state=0).fit(X)
+    # Attributes of a fit are its parameters: the comparison has weighed ten times as much
+    assert len(pickle.dumps(density)) < 2 * len(pickle.dumps(density.densities_))
+
+
+def test_means_of_heavy_tails_stay_near_what_was_seen():
+    rng = np.random.default_rng(0)
+    factors = rng.normal(size=(300, 2)) @ rng.normal(size=(2, 4)) + 0.5 * rng.normal(size=(300, 4))
+    X = np.column_stack([np.exp(2.0 * factors[:, :2]), factors[:, 2:], rng.choice(3, 300)])
+    hidden = rng.random(X.shape) < 0.3
+    hidden[:, 4] = False
+    masked = np.where(hidden, np.nan, X)
+    train, test = masked[:200], masked[200:]
+    imputer = CircuitImputer(categorical_features=[4], random_state=0).fit(train)
+    assert len(imputer.density_.densities_) > 1
+    filled = imputer.transform(test)
+    spread = np.nanstd(train, axis=0)
+    assert (filled >= np.nanmin(train, axis=0) - 1.001 * spread)[hidden[200:]].all()
+    assert (filled <= np.nanmax(train, axis=0) + 1.001 * spread)[hidden[200:]].all()
+
+
+def shared_numbers(has_categories):
+    rng = np.random.default_rng(3)
+    group = rng.random(600) < 0.4
+    debts = np.where(rng.random(600) < np.where(group, 0.9, 0.3), 0.0, rng.exponential(size=600))
+    size = rng.normal(group * 2.0)
+    table = pd.DataFrame({"debts": debts, "size": size, "other": rng.normal(size)})
+    return table.assign(group=np.where(group, "a", "b")) if has_categories else table
+
+
+@pytest.mark.parametrize("has_categories", [True, False])
+def test_numbers_that_many_rows_share_have_their_probabilities(has_categories):
+    table = shared_numbers(has_categories)
+    density = AutomaticDensity(random_state=0).fit(table)
+    is_zero = table["debts"] == 0
+    for query, rows in (
+        ("debts <= 0", is_zero),
+        ("debts > 0", ~is_zero),
+        ("debts == 0 and size > 1", is_zero & (table["size"] > 1)),
+    ):
+        assert density.probability(query) == pytest.approx(rows.mean(), abs=0.03)
+    drawn = density.sample(500, random_state=0)["debts"] == 0
+    assert drawn.mean() == pytest.approx(is_zero.mean(), abs=0.08)
+    families = {row["family"] for row in density.selection_}
+    assert families == {"gaussian_mixture", "latent_tree", "wmispn"}
+    assert all(row["point_masses"] == "frequent" for row in density.selection_)
+
+
+@pytest.mark.parametrize("families", ["all", ["gaussian_mixture"]])
+@pytest.mark.parametrize("is_large", [True, False])
+def test_integers_that_many_rows_share_have_their_probabilities(families, is_large, monkeypatch):
+    rng = np.random.default_rng(0)
+    gain = np.where(rng.random(600) < 0.8, 0.0, np.exp(rng.normal(8.0, 1.0, size=600)).round())
+    table = pd.DataFrame({"gain": gain, "size": rng.normal(gain > 0)})
+    if is_large:
+        monkeypatch.setattr(automatic_density, "_MAX_CELLS", 100)
+    density = AutomaticDensity(families=families, random_state=0).fit(table)
+    for query in ("gain == 0", "gain <= 0", "gain > 100"):
+        assert density.probability(query) == pytest.approx(len(table.query(query)) / 600, abs=0.01)
+
+
+def test_levels_have_their_probabilities():
+    table = shared_numbers(has_categories=False)
+    table["level"] = np.digitize(table["size"], [-1.0, 0.5, 2.0]).astype(float)
+    density = AutomaticDensity(random_state=0).fit(table[["size", "other", "level"]])
+    for level, frequency in table["level"].value_counts(normalize=True).items():
+        assert density.probability(f"level == {level}") == pytest.approx(frequency, abs=0.01)
+
+
+def test_cells_are_predicted_without_point_masses():
+    density = AutomaticDensity(selection="cells", random_state=0).fit(shared_numbers(True)[:200])
+    assert not any(row.get("point_masses") for row in density.selection_)
+
+
+@pytest.mark.parametrize("selection", ["log_likelihood", "cells"])
+def test_weights_of_a_mixture_are_learned_from_many_rows(selection, monkeypatch):
+    monkeypatch.setattr(held_out, "_TRAINING_ROWS", (60, 60))
+    seen, run = [], Trials.run
+
+    def counted(trials, experts):
+        seen.append(trials.n_rows)
+        run(trials, experts)
+
+    monkeypatch.setattr(Trials, "run", counted)
+    AutomaticDensity(selection=selection, random_state=0).fit(shared_numbers(True)[:300])
+    assert seen == [60, 210]
+
+
+def test_one_column_with_a_shared_number():
+    debts = shared_numbers(has_categories=False)[["debts"]]
+    density = AutomaticDensity(random_state=0).fit(debts)
+    assert density.probability("debts == 0") == pytest.approx((debts == 0).mean().item(), abs=0.03)
+
+
+@pytest.mark.parametrize("n_rows", [30, 200])
+def test_integers_and_constants_beside_shared_numbers(n_rows):
+    rng = np.random.default_rng(0)
+    debts = np.where(rng.random(n_rows) < 0.5, 0.0, rng.exponential(size=n_rows))
+    children = rng.integers(0, 4, n_rows)
+    scale = rng.integers(-2, 3, n_rows)
+    table = pd.DataFrame({"debts": debts, "children": children, "scale": scale, "one": 3})
+    density = AutomaticDensity(random_state=0).fit(table)
+    assert len(density.densities_) >= 2
+    # What one density gives a mass and another a density has none
+    drawn = density.sample(2000, random_state=0)
+    assert np.isfinite(density.score_samples(drawn)).all()
+    for query, given in (("children == 2", "scale > 0"), ("scale <= -1", "debts <= 0")):
+        probability = density.probability(query, given=given)
+        rows = drawn.query(given)
+        frequency = len(rows.query(query)) / len(rows)
+        assert probability == pytest.approx(frequency, abs=5 / np.sqrt(len(rows)) / 2)
+    assert density.probability("one == 3") == pytest.approx(1.0)

@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+
+from skcircuits.estimators.automatic._experts import stacking_weights
+from skcircuits.learning.gaussian_mixture._held_out import Answers
+
+
+def answers(n_cells=400, seed=0):
+    """Three experts: a good one, one that errs the other way, and noise."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=n_cells)
+    error = rng.normal(size=n_cells)
+    means = np.column_stack([truth + error, truth - 0.5 * error, 3.0 * rng.normal(size=n_cells)])
+    likelihoods = rng.uniform(0.2, 0.9, size=(n_cells, 3)) * [1.0, 1.0, 0.3]
+    ones = np.ones(n_cells)
+    return Answers(means, truth, ones, likelihoods, ones)
+
+
+def loss(weights, own, prior_cells=10.0):
+    squares = np.square(own.means @ weights - own.truth) @ own.number_weights
+    logs = np.log(own.likelihoods @ weights) @ own.log_weights
+    return squares - logs - prior_cells * np.log(weights).mean()
+
+
+def test_no_other_weights_are_better():
+    own = answers()
+    weights = stacking_weights([own])
+    assert weights.sum() == pytest.approx(1.0)
+    best = loss(weights, own)
+    others = np.random.default_rng(1).dirichlet(np.ones(3), size=2000)
+    assert min(loss(other, own) for other in others) > best
+    near = np.maximum(weights + 1e-3 * np.random.default_rng(2).normal(size=(500, 3)), 1e-9)
+    assert min(loss(n / n.sum(), own) for n in near) > best - 1e-6
+    # neither of two experts whose errors cancel is as good as both
+    assert weights[0] > 0.2 and weights[1] > 0.4 and weights[2] < 0.05
+
+
+def test_few_cells_leave_weights_nearly_equal():
+    own = Answers(*(array[:2] for array in answers()))
+    np.testing.assert_allclose(stacking_weights([own]), 1.0 / 3.0, atol=0.2)
+    none = Answers(*(array[:0] for array in answers()))
+    np.testing.assert_allclose(stacking_weights([none]), 1.0 / 3.0)
+
+
+def test_splits_and_weights_of_rows_count():
+    own = answers()
+    halves = [Answers(*(a[:150] for a in own)), Answers(*(a[150:] for a in own))]
+    np.testing.assert_allclose(stacking_weights(halves), stacking_weights([own]), rtol=1e-6)
+    doubled = own._replace(number_weights=2 * own.number_weights, log_weights=2 * own.log_weights)
+    np.testing.assert_allclose(stacking_weights([own, own]), stacking_weights([doubled]), atol=1e-4)
+
+
+def test_weights_are_drawn_towards_a_centre():
+    centre = np.array([0.6, 0.3, 0.1])
+    none = Answers(*(array[:0] for array in answers()))
+    np.testing.assert_allclose(stacking_weights([none], centre=centre), centre, rtol=1e-6)
+    many = answers(20_000)
+    near, far = (stacking_weights([many], centre=own) for own in (centre, centre[::-1]))
+    np.testing.assert_allclose(near, far, atol=0.01)
