@@ -28,7 +28,7 @@ from _data import data_path
 
 from skcircuits.circuits.structure.units import topological_order
 from skcircuits.graphical import BayesianNetwork, FactorGraph
-from skcircuits.graphical._formats import read_bif
+from skcircuits.graphical._formats import parse_bif
 
 NETWORKS = ("asia", "cancer", "sachs", "child", "alarm", "insurance")
 ROW = "{:10s} {:>9} {:>5} {:>7} {:>8} {:>10} {:>10} {:>12} {:>9} {:>9} {:>12}"
@@ -228,7 +228,7 @@ def main():
             np.array([table[variable][state] for state in states])
             for variable, states in zip(network.variable_names, network.state_names)
         ]
-        printed = read_bif(path)
+        printed = parse_bif(path.read_text())
         off = max(np.abs(table.sum(axis=-1) - 1.0).max() for table in printed.tables)
         report(name, network, recorded, marginals_as_recorded(printed), off)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
@@ -53,20 +54,29 @@ class NetworkDescription:
     tables: list[FloatArray]
 
 
-def read_bif(path: str | PathLike[str]) -> NetworkDescription:
-    """Read a Bayesian network in BIF."""
+@contextmanager
+def named_file(kind: str, path: str | PathLike[str]) -> Iterator[str]:
+    """Read the text of a file, and name the file in errors about it."""
     try:
         # Some editors begin a file with a byte order mark.
-        text = Path(path).read_text(encoding="utf-8-sig")
+        yield Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         way_out = f"Save it as UTF-8; {error}."
-        raise ValueError(must("BIF file", "be UTF-8 text", way_out, path=str(path))) from None
-    blocks_of_file = list(_blocks(_tokens(text), path))
+        raise ValueError(must(f"{kind} file", "be UTF-8 text", way_out, path=str(path))) from None
+    except ValueError as error:
+        raise ValueError(
+            must(f"{kind} file", "follow the format", str(error), path=str(path))
+        ) from error
+
+
+def parse_bif(text: str) -> NetworkDescription:
+    """Read a Bayesian network in BIF."""
+    blocks_of_file = list(_blocks(_tokens(text)))
     declared = [
         (_variable(head), body) for head, body in blocks_of_file if head[0].plain == "variable"
     ]
     if not declared:
-        raise ValueError(must("BIF file", "declare variables", path=str(path)))
+        raise ValueError(must("BIF file", "declare variables"))
     states = {name: _state_names(name, body) for name, body in declared}
     # Blocks may come in any order; variables keep that of their declarations.
     given = [
@@ -135,9 +145,7 @@ def _tokens(text: str) -> Iterator[_Token]:
             yield _Token(plain, plain)
 
 
-def _blocks(
-    tokens: Iterator[_Token], path: str | PathLike[str]
-) -> Iterator[tuple[_Statement, list[_Statement]]]:
+def _blocks(tokens: Iterator[_Token]) -> Iterator[tuple[_Statement, list[_Statement]]]:
     """Give the text before each pair of braces, and the statements within."""
     head: _Statement = []
     body: list[_Statement] = [[]]
@@ -161,7 +169,7 @@ def _blocks(
         elif depth > 1 or token.plain != "{":
             body[-1].append(token)
     if depth:
-        raise ValueError(must("BIF file", "have matching braces", path=str(path)))
+        raise ValueError(must("BIF file", "have matching braces"))
 
 
 def _variable(head: _Statement) -> str:
@@ -311,25 +319,16 @@ def _named_tables(factors: list[Any]) -> NamedTables:
     return names, [states[name] for name in names], tables
 
 
-def read_uai(path: str | PathLike[str]) -> tuple[list[Factor], list[int]]:
-    """Read the factors of a model in the UAI format.
+def parse_uai(text: str) -> tuple[list[Factor], list[int]]:
+    """Read the factors of a model in the UAI format, and the numbers of states.
 
     Both kinds, MARKOV and BAYES, list tables whose last variable runs fastest.
     """
-    # Line breaks mean nothing in this format: read it as a stream of words.
     try:
-        # Some editors begin a file with a byte order mark.
-        tokens = iter(Path(path).read_text(encoding="utf-8-sig").split())
-        factors, cardinalities = _parse(tokens)
+        # Line breaks mean nothing in this format: read it as a stream of words.
+        return _parse(iter(text.split()))
     except StopIteration:
-        raise ValueError(
-            must("UAI file", "be complete", "It ends early.", path=str(path))
-        ) from None
-    except ValueError as error:
-        raise ValueError(
-            must("UAI file", "follow the format", str(error), path=str(path))
-        ) from error
-    return factors, cardinalities
+        raise ValueError(must("UAI file", "be complete", "It ends early.")) from None
 
 
 def write_uai(

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 from skcircuits.exceptions import must
 from skcircuits.graphical._formats import (
     NetworkDescription,
-    read_bif,
+    named_file,
+    parse_bif,
     read_pgmpy_network,
     write_bif,
 )
@@ -111,7 +112,8 @@ class BayesianNetwork(FactorGraph):
         BayesianNetwork
             The network, with the names of its variables and states.
         """
-        return BayesianNetwork(**vars(read_bif(path)))
+        with named_file("BIF", path) as text:
+            return BayesianNetwork(**vars(parse_bif(text)))
 
     def to_bif(self, path: str | PathLike[str]) -> None:
         """Write the network in the Bayesian network interchange format.

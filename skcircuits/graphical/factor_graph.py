@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import ZeroProbabilityError, must, require_count
-from skcircuits.graphical._formats import read_pgmpy_factors, read_uai, write_uai
+from skcircuits.graphical._formats import named_file, parse_uai, read_pgmpy_factors, write_uai
 from skcircuits.graphical.factor import Factor, check_table_size
 from skcircuits.graphical.inference._compilation import compile_solutions
 from skcircuits.graphical.inference._exact_inference import ExactInference
@@ -107,8 +107,8 @@ class FactorGraph(ImmutableMixin, ExactInference):
         FactorGraph
             The model, with its tables as factors.
         """
-        factors, cardinalities = read_uai(path)
-        return FactorGraph(factors, cardinalities)
+        with named_file("UAI", path) as text:
+            return FactorGraph(*parse_uai(text))
 
     def to_uai(self, path: str | PathLike[str]) -> None:
         """Write the model in the UAI format, which does not include names.

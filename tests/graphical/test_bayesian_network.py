@@ -87,8 +87,9 @@ def test_bif_evidence_by_name(sprinkler):
 def test_broken_bif(tmp_path, old, new, message):
     path = tmp_path / "broken.bif"
     path.write_text(SPRINKLER.replace(old, new))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as caught:
         BayesianNetwork.from_bif(path)
+    assert str(path) in str(caught.value)
 
 
 def test_quoted_names(tmp_path):

@@ -20,8 +20,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from inspect import signature
 from os import PathLike
@@ -96,13 +94,12 @@ def load(path: str | PathLike[str]) -> Unit:
     """Read a circuit."""
     try:
         return _rebuild(*_read_arrays(path))
-    except (FileNotFoundError, CircuitFileError):
+    except FileNotFoundError:
         raise
-    # Exceptions of zip, NumPy and the constructors for damaged bytes.
-    except (
-        *(ValueError, KeyError, IndexError, TypeError, OverflowError, EOFError, OSError),
-        *(MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError),
-    ) as error:
+    except CircuitFileError as error:
+        raise CircuitFileError(f"{path!s} cannot be read. {error}") from error
+    # Zip, NumPy and the constructors raise all kinds of exceptions for damaged bytes.
+    except Exception as error:
         raise CircuitFileError(
             f"{path!s} must be a circuit written by Circuit.save; it is damaged or something "
             f"else ({type(error).__name__}: {error})."

@@ -181,7 +181,20 @@ def test_newer_versions_name_the_way_out(path, arrays):
 )
 def test_spoiled_arrays(path, arrays, changes):
     write(path, arrays, **changes)
-    with pytest.raises(CircuitFileError):
+    with pytest.raises(CircuitFileError, match=r"circuit\.npz"):
+        Circuit.load(path)
+
+
+@pytest.mark.parametrize("name", ["header", "kinds", "weights", "Gaussian.mean.values"])
+@pytest.mark.parametrize(
+    "content", [b"", b"no array", b"\x93NUMPY\x01\x00\x02\x00{(", b"\x93NUMPY\x09\x00"]
+)
+def test_members_that_are_no_arrays(path, arrays, name, content):
+    del arrays[name]
+    write(path, arrays)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{name}.npy", content)
+    with pytest.raises(CircuitFileError, match=r"circuit\.npz"):
         Circuit.load(path)
 
 
