@@ -273,13 +273,10 @@ def inherit_documentation(cls):
     if cls.__doc__ is None:  # python -OO
         return cls
     documents = [inspect.cleandoc(base.__dict__.get("__doc__") or "") for base in cls.__mro__]
-    parameters, attributes = {}, {}
-    # The most derived class has the last word
-    for document in reversed(documents):
-        parameters.update(_documented_entries(document, "Parameters"))
-        attributes.update(_documented_entries(document, "Attributes"))
+    described = _documented_entries(documents, "Parameters")
     # In the order of the signature, without those that a subclass does not take
-    parameters = {name: parameters[name] for name in inspect.signature(cls).parameters}
+    parameters = {name: described[name] for name in inspect.signature(cls).parameters}
+    attributes = _documented_entries(documents, "Attributes")
     before, after = _section("(?:Parameters|Attributes)").split(documents[0], maxsplit=1)[::2]
     after = _section("Attributes").sub("", after).lstrip("\n")
     sections = [f"Parameters\n----------\n{_joined(parameters)}"]
@@ -299,11 +296,14 @@ def _section(name):
     return re.compile(rf"^{name}\n-+\n((?:\S.*\n(?: .*\n)+)*)", re.M)
 
 
-def _documented_entries(document, section):
-    """Entries of a section by name, in their order."""
-    found = _section(section).search(f"{document}\n")
-    entries = re.findall(r"^\S.*(?:\n .*)+", found[1], re.M) if found else []
-    return {entry.split(" ", 1)[0]: entry for entry in entries}
+def _documented_entries(documents, section):
+    """Entries of a section by name, each in the words of the first document that has it."""
+    entries = {}
+    for document in documents:
+        found = _section(section).search(f"{document}\n")
+        for entry in re.findall(r"^\S.*(?:\n .*)+", found[1], re.M) if found else []:
+            entries.setdefault(entry.split(" ", 1)[0], entry)
+    return entries
 
 
 class KernelParametersMixin:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
+from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, inherit_documentation
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.trees import (
@@ -18,6 +18,7 @@ from skcircuits.trees import (
 )
 
 
+@inherit_documentation
 class ChowLiuDensity(DiscreteDensity):
     """Chow-Liu tree (the tree distribution of largest likelihood), or a mixture of such trees.
 
@@ -32,14 +33,8 @@ class ChowLiuDensity(DiscreteDensity):
         Maximum number of iterations of expectation maximisation.
     tol : float, default=1e-3
         Iterations stop when the mean log probability improves by less than this value.
-    categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
-    handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
         Controls the randomness of mixtures and of completions of missing cells.
-    verbose : int, default=0
-        Print progress.
 
     Attributes
     ----------
@@ -53,17 +48,6 @@ class ChowLiuDensity(DiscreteDensity):
         Mean log likelihood of the training rows (of 1000 of them, if there are more).
     n_iter_ : int
         Number of iterations.
-    bin_edges_ : tuple of ndarray or None
-        Bin edges of numerical columns (the neighbouring floats around a point mass), None for
-        columns whose values are the states.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

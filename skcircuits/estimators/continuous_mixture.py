@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.circuits import Circuit, Sum
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
+from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, inherit_documentation
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.estimators.shared._rows import ValidationMixin
@@ -20,6 +20,7 @@ from skcircuits.learning._continuous_mixture import (
 from skcircuits.learning.parameters.expectation_maximization import likeliest_weights
 
 
+@inherit_documentation
 class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     """Continuous mixture of trees, with tables that a network computes from latent points.
 
@@ -60,18 +61,6 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         Minimum improvement of the validation score that counts for `n_iter_no_change`.
     n_iter_no_change : int, default=10
         Number of iterations without improvement after which the fit is stopped.
-    validation_fraction : float or None, default=0.1
-        Fraction of the rows that are held out to choose the best iteration and for early stopping,
-        unless validation rows are passed to `fit`. If None, or if the table is too small, the
-        training rows are used instead.
-    categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
-    handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that did not occur in `fit` is treated as missing or raises an error.
-    random_state : int, RandomState or None, default=None
-        Source of randomness.
-    verbose : int, default=0
-        Print progress.
 
     Attributes
     ----------
@@ -87,17 +76,6 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         latent tree.
     n_iter_ : int
         Number of iterations.
-    bin_edges_ : tuple of ndarray or None
-        Bin edges of numerical columns (the neighbouring floats around a point mass), None for
-        columns whose values are the states.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

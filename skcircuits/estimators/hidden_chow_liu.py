@@ -7,7 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, StrOptions
+from skcircuits.estimators._base import (
+    CATEGORICAL_CONSTRAINTS,
+    Interval,
+    StrOptions,
+    inherit_documentation,
+)
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.estimators.shared._rows import ValidationMixin
@@ -22,6 +27,7 @@ _MAX_CHOICE_ROWS = 10_000
 _BOX_COLUMNS = 3
 
 
+@inherit_documentation
 class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     """Hidden Chow-Liu tree (HCLT): a tree of latent variables, one for each column.
 
@@ -47,10 +53,6 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         Minimum improvement of the validation score that counts for `n_iter_no_change`.
     n_iter_no_change : int, default=8
         Number of iterations without improvement after which the fit is stopped.
-    validation_fraction : float or None, default=0.1
-        Fraction of the rows that are held out to choose the best iteration and for early stopping,
-        unless validation rows are passed to `fit`. If None, or if the table is too small, the
-        training rows are used instead.
     max_joint_columns : int, default=8
         Maximum number of numerical columns that share a latent variable and have a joint normal
         distribution in each of its states. Such groups consist of columns that explain at least
@@ -67,14 +69,6 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         often. With ``"frequent"``, points of grids have densities, and if False, every number has.
         All rows decide, also those that are held out. Only densities with equal `point_masses` can
         be compared and mixed.
-    categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
-    handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that did not occur in `fit` is treated as missing or raises an error.
-    random_state : int, RandomState or None, default=None
-        Source of randomness.
-    verbose : int, default=0
-        Print progress.
 
     Attributes
     ----------
@@ -95,14 +89,6 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     bin_edges_ : tuple of ndarray or None
         Bin edges of numerical columns, which are used only for the tree and the initialisation;
         None for columns whose values are the states.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

@@ -12,6 +12,7 @@ from skcircuits.estimators._base import (
     StrOptions,
     check_weights,
     fit_context,
+    inherit_documentation,
     make_generator,
 )
 from skcircuits.estimators.shared._density import BaseDensity, ColumnStates, check_observed
@@ -36,6 +37,7 @@ from skcircuits.trees import (
 )
 
 
+@inherit_documentation
 class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     """Mixture of all trees (MoAT): a discrete density with an exact likelihood.
 
@@ -65,10 +67,6 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         Minimum improvement of the validation score that counts for `n_iter_no_change`.
     n_iter_no_change : int, default=10
         Number of iterations without improvement after which the fit is stopped.
-    validation_fraction : float or None, default=0.1
-        Fraction of the rows that are held out to choose the best iteration and for early stopping,
-        unless validation rows are passed to `fit`. If None, or if the table is too small, the
-        training rows are used instead.
     pseudo_count : float, default=1.0
         Weight of uniform pseudo-counts for the estimation of the pairwise tables.
     missing : {"estimate", "error"}, default="estimate"
@@ -84,16 +82,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         random numbers are fixed in `fit`, so that scores are reproducible. Completions
         (``sample(X=...)``) and queries are exact for up to 4096 completions. Otherwise, all
         completions of a row are drawn from this many trees, which is exact in the limit.
-    categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
-    handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     warm_start : bool, default=False
         Whether to continue from the parameters of the previous fit, with its states and bins.
-    random_state : int, RandomState or None, default=None
-        Source of randomness.
-    verbose : int, default=0
-        Print progress.
     n_jobs : int, default=None
         Number of threads; results do not depend on it.
 
@@ -118,14 +108,6 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     bin_edges_ : tuple of ndarray or None
         Bin edges of numerical columns (the neighbouring floats around a point mass), None for
         columns whose values are the states.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval
+from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, inherit_documentation
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.estimators.shared._rows import ValidationMixin
@@ -15,6 +15,7 @@ from skcircuits.learning.strudel.learner import StrudelStep
 from skcircuits.trees import complete_rows
 
 
+@inherit_documentation
 class StrudelDensity(ValidationMixin, DiscreteDensity):
     """Strudel: a deterministic circuit that is grown from a Chow-Liu tree by splitting edges.
 
@@ -45,14 +46,6 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
     warm_start : bool, default=False
         Whether to continue splitting where the previous fit to the same rows ended. The best
         circuit of all these fits is kept. The rows are stored.
-    categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
-    handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that did not occur in `fit` is treated as missing or raises an error.
-    random_state : int, RandomState or None, default=None
-        Source of randomness.
-    verbose : int, default=0
-        Print progress.
 
     Attributes
     ----------
@@ -65,17 +58,6 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
         after each split, then after each iteration of the mixture.
     n_iter_ : int
         Number of iterations.
-    bin_edges_ : tuple of ndarray or None
-        Bin edges of numerical columns (the neighbouring floats around a point mass), None for
-        columns whose values are the states.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

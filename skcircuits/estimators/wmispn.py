@@ -7,7 +7,13 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, RealNotInt, StrOptions
+from skcircuits.estimators._base import (
+    CATEGORICAL_CONSTRAINTS,
+    Interval,
+    RealNotInt,
+    StrOptions,
+    inherit_documentation,
+)
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.learning import expectation_maximization
@@ -32,6 +38,7 @@ MIN_ROWS = 10
 MIN_FRACTION = 0.0025
 
 
+@inherit_documentation
 class WMISPNDensity(CircuitDensity):
     """Sum-product network with piecewise polynomial leaves, for mixed tables.
 
@@ -85,14 +92,8 @@ class WMISPNDensity(CircuitDensity):
         Numerical columns that are integer-valued: those with only integers in `fit`, none, or a
         mask, indices or names. Their draws are integers, and queries refer to integers: an interval
         contains all values that round to the integers inside.
-    categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
-    handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
         Controls the random features of ``independence="rdc"``.
-    verbose : int, default=0
-        Print progress.
 
     Attributes
     ----------
@@ -108,16 +109,8 @@ class WMISPNDensity(CircuitDensity):
         Resolution with which each numerical column was recorded; 0 for categorical columns.
     is_integer_ : ndarray of shape (n_features_in_,)
         Mask of the columns of integers.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
     n_iter_ : int
         Number of groups that were examined.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

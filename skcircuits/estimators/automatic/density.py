@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.circuits import Circuit, Sum
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, StrOptions
+from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, StrOptions, inherit_documentation
 from skcircuits.estimators.automatic._experts import Expert, Trials, experts_for
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
@@ -35,6 +35,7 @@ _LEAST_EXPERTS = 4  # whose predictions of cells are averaged: they gain from ma
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
+@inherit_documentation
 class AutomaticDensity(CircuitDensity):
     """Automatic choice and mixture of Gaussian mixtures, latent trees and sum-product networks.
 
@@ -70,16 +71,10 @@ class AutomaticDensity(CircuitDensity):
         standard deviation. The candidates then include, on small tables, mixtures with one
         component per row, and on tables of many rows mixtures of up to 48 components with separate
         covariances.
-    categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
-    handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
         Controls the randomness of the initialisations and of the held-out rows.
     n_jobs : int, default=None
         Number of parallel jobs over candidates; the result does not depend on it.
-    verbose : int, default=0
-        Print progress.
 
     Attributes
     ----------
@@ -103,14 +98,6 @@ class AutomaticDensity(CircuitDensity):
         ``selection="log_likelihood"`` also ``misfit``: the largest difference in held-out rows
         between the joint frequency of a category and a quarter of a numerical column and its
         probability.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

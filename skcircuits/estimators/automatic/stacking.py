@@ -7,7 +7,11 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, BaseComposition
+from skcircuits.estimators._base import (
+    CATEGORICAL_CONSTRAINTS,
+    BaseComposition,
+    inherit_documentation,
+)
 from skcircuits.estimators.automatic.density import mixed
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
@@ -21,6 +25,7 @@ from skcircuits.parallel import Parallel, delayed
 _PRIOR_ROWS = 1.0
 
 
+@inherit_documentation
 class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
     """Mixture of several densities, with weights that are learned by stacking.
 
@@ -40,8 +45,6 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Categorical columns: those with a categorical dtype, none, or a mask, indices or names. This
         choice holds for all densities, whatever their own parameters are.
-    handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
         Controls the choice of the held-out rows, and the randomness of densities whose own
         ``random_state`` is None.
@@ -60,14 +63,6 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
         The fitted densities by name; "drop" for those that are dropped.
     weights_ : ndarray of shape (len(estimators_),)
         Weights of the densities in the mixture.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

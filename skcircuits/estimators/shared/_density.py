@@ -129,6 +129,28 @@ class BaseDensity(
     ``_target()``
         The fitted model over encoded rows for Stein methods, with ``log_prob_unnormalized`` and
         ``cardinalities``.
+
+    Parameters
+    ----------
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
+    handle_unknown : {"missing", "error"}, default="missing"
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
+    random_state : int, RandomState or None, default=None
+        Source of randomness.
+    verbose : int, default=0
+        Print progress.
+
+    Attributes
+    ----------
+    is_categorical_ : ndarray of shape (n_features_in_,)
+        Mask of the categorical columns.
+    categories_ : list of ndarray or None
+        Categories of each column in the order of their codes, None for numerical columns.
+    n_features_in_ : int
+        Number of columns seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns seen during `fit`, if all of them are strings.
     """
 
     _is_draw = False
@@ -533,7 +555,14 @@ class ColumnStates:
 
 
 class DiscreteDensity(CircuitDensity):
-    """Base class of densities that learn circuits over states; sets ``bin_edges_``."""
+    """Base class of densities that learn circuits over states.
+
+    Attributes
+    ----------
+    bin_edges_ : tuple of ndarray or None
+        Bin edges of numerical columns (the neighbouring floats around a point mass), None for
+        columns whose values are the states.
+    """
 
     _max_categories = 32  # most distinct integers that are states themselves
 

@@ -74,7 +74,15 @@ class TrainingRows:
 
 
 class ValidationMixin:
-    """Hold out a ``validation_fraction`` of the rows, or take validation rows in ``fit``."""
+    """Hold out a fraction of the rows, or take validation rows in ``fit``.
+
+    Parameters
+    ----------
+    validation_fraction : float or None, default=0.1
+        Fraction of the rows that are held out to choose the best iteration and for early stopping,
+        unless validation rows are passed to `fit`. If None, or if the table is too small, the
+        training rows are used instead.
+    """
 
     _validation_constraints: ClassVar[dict] = {
         "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
