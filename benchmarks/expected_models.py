@@ -41,7 +41,12 @@ from sklearn.inspection import permutation_importance
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import (
+    KBinsDiscretizer,
+    OneHotEncoder,
+    SplineTransformer,
+    StandardScaler,
+)
 from sklearn.svm import SVC, SVR
 
 from skcircuits import (
@@ -311,6 +316,22 @@ def cost(options):
             ]
             times = ", ".join(f"{other:.3f} s ({own / other:.2f} x)" for other in others)
             print(f"  {name}, {density_name}: {own:.3f} s, iterative imputation {times}")
+    for density_name, density in densities.items():
+        for name, transformer in (("splines", SplineTransformer()), ("bins", KBinsDiscretizer())):
+            model = FrozenEstimator(make_pipeline(transformer, Ridge()).fit(X, y))
+            exact, drawn = (
+                processor_time(
+                    ExpectedPredictionRegressor(model, density=density.circuit_, method=method)
+                    .fit(X)
+                    .predict,
+                    X_test,
+                    repeat=3,
+                )
+                for method in ("exact", "draws")
+            )
+            print(
+                f"  ridge after {name}, {density_name}: {exact:.3f} s, {exact / drawn:.2f} x draws"
+            )
     forest = RandomForestRegressor(100, random_state=0).fit(X, y)
     drawn = ExpectedPredictionRegressor(
         FrozenEstimator(forest), density=density.circuit_, method="draws", random_state=0
@@ -434,12 +455,12 @@ def _resident():
     return int(pages) * resource.getpagesize() / 2**20
 
 
-def processor_time(call, repeat=9):
+def processor_time(call, *args, repeat=9):
     """Least processor seconds of a call."""
     seconds = []
     for _ in range(repeat):
         start = time.process_time()
-        call()
+        call(*args)
         seconds.append(time.process_time() - start)
     return min(seconds)
 

@@ -155,6 +155,25 @@ def test_what_is_narrow_beside_the_domain_is_seen():
         np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
+def test_panels_are_joined_where_one_polynomial_fits():
+    form, _ = find_closed_form(fitted(BINS, gaussian_circuit()))
+    for function in form.functions.values():
+        assert function.coefficients.shape == (1, 5, 1)  # five bins
+    form, _ = find_closed_form(fitted(SplineTransformer(), gaussian_circuit()))
+    for function in form.functions.values():
+        # Five knots, and constants beyond them
+        assert len(function.edges) < 15
+
+
+def test_a_narrow_panel_is_not_joined_with_a_wide_one():
+    edges = np.array([0.0, 1.0, 1.0 + 1e-6, 4.0])
+    coefficients = np.zeros((_piecewise.N_COEFFICIENTS, 3, 1))
+    coefficients[0, :, 0] = [1.0, 2.0, 1.0]
+    function = _piecewise.PiecewiseFunction(edges, coefficients)
+    joined = _piecewise._merged(function, np.ones(1))
+    np.testing.assert_array_equal(joined.edges, edges)
+
+
 def test_columns_without_variation():
     circuit = gaussian_circuit()
     problem = fitted(SplineTransformer(), circuit)

@@ -39,6 +39,7 @@ NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(12)
 # Values of a column are tried in whole rows: the cost grows with the square of the columns
 MAX_COLUMNS = 64
 BYTES_PER_CELL = 8 * 8  # of a row and what transformers make of it
+BLOCK_BYTES = 2**22  # of nodes and their values, which stay in the cache
 NEGLIGIBLE = 1e-14  # probability of a component
 
 
@@ -46,7 +47,7 @@ NEGLIGIBLE = 1e-14  # probability of a component
 class PiecewiseFunction:
     """A function of one number with k outputs, constant beyond its domain where it is bounded.
 
-    `edges` (p + 1,): ends of the panels; `coefficients` (p, N_COEFFICIENTS, k): of Chebyshev
+    `edges` (p + 1,): ends of the panels; `coefficients` (m, p, k): of the first m Chebyshev
     polynomials on them.
     """
 
@@ -58,13 +59,18 @@ class PiecewiseFunction:
         lower, upper = self.edges[panels][:, None], self.edges[panels + 1][:, None]
         # A column without variation has a panel without width
         places = (2.0 * values - lower - upper) / np.maximum(upper - lower, TINY)
-        basis = chebyshev.chebvander(places, N_COEFFICIENTS - 1)
-        return np.asarray(basis @ self.coefficients[panels])
+        places = places[..., None]
+        # Clenshaw's recurrence, from the last coefficient to the first
+        sums = before = np.zeros((1, 1, 1))
+        for own in self.coefficients[:0:-1]:
+            sums, before = own[panels][:, None] + 2.0 * places * sums - before, sums
+        return np.asarray(self.coefficients[0][panels][:, None] + places * sums - before)
 
     def at(self, values: FloatArray) -> FloatArray:
-        """Evaluate at values (n,) within the domain, shape (n, k)."""
-        panels = np.searchsorted(self.edges, values, side="right") - 1
-        return self(np.clip(panels, 0, len(self.edges) - 2), values[:, None])[:, 0]
+        """Evaluate at values (...) within the domain, shape (..., k)."""
+        panels = np.searchsorted(self.edges, values.ravel(), side="right") - 1
+        found = self(np.clip(panels, 0, len(self.edges) - 2), values.reshape(-1, 1))
+        return found.reshape(*values.shape, found.shape[-1])
 
     def ends(self) -> FloatArray:
         """Values at both ends of the domain, shape (2, k)."""
@@ -79,7 +85,8 @@ class PiecewiseFunction:
         first, last = self.ends()
         result = low * first + high * last
         query, lower, upper = self._segments(means, stds)
-        for chunk in memory_bound_chunks(len(query), 8 * len(NODES) * 4 * N_COEFFICIENTS):
+        n_bytes = 8 * len(NODES) * (4 + 3 * len(first))
+        for chunk in memory_bound_chunks(len(query), n_bytes, at_most=BLOCK_BYTES // n_bytes):
             own, centre = query[chunk], (lower[chunk] + upper[chunk])[:, None] / 2.0
             half = (upper[chunk] - lower[chunk])[:, None] / 2.0
             values = centre + half * NODES
@@ -88,7 +95,9 @@ class PiecewiseFunction:
             panels = np.searchsorted(self.edges, centre[:, 0], side="right") - 1
             panels = np.clip(panels, 0, len(self.edges) - 2)
             found = np.einsum("sg,sgk->sk", masses, self(panels, values))
-            np.add.at(result, own, found)
+            # The segments of a query follow one another
+            starts = np.flatnonzero(np.diff(own, prepend=-1))
+            result[own[starts]] += np.add.reduceat(found, starts)
         return result
 
     def _segments(
@@ -260,7 +269,10 @@ def _approximate(
         if size is None:
             size = np.median(np.abs(values).max(axis=1), axis=0)
         fits = (error <= TOL * np.maximum(np.abs(values).max(axis=1), size)).all(axis=1)
-        fits |= high - low <= least[column]
+        # The function jumps in a panel without width, which goes to the one on its left
+        jumps = ~fits & (high - low <= least[column])
+        coefficients[jumps], coefficients[jumps, 0] = 0.0, values[jumps, 0]
+        fits |= jumps
         done.append((column[fits], low[fits], high[fits], coefficients[fits]))
         column, low, high, middle = (a[~fits] for a in (column, low, high, centre[:, 0]))
         column, low, high = (
@@ -270,10 +282,49 @@ def _approximate(
         )
         if sum(len(part[0]) for part in done) + len(column) > MAX_PANELS * len(columns):
             raise NoClosedFormError("the functions of single columns have too many kinks")
+    assert size is not None
     every, low, high, coefficients = (np.concatenate(parts) for parts in zip(*done, strict=True))
     result = {}
     for j in columns.tolist():
         own = np.flatnonzero(every == j)
         own = own[np.argsort(low[own])]
-        result[j] = PiecewiseFunction(np.append(low[own], high[own[-1]]), coefficients[own])
+        edges = np.append(low[own], high[own[-1]])
+        function = PiecewiseFunction(edges, coefficients[own].transpose(1, 0, 2))
+        result[j] = _shortened(_merged(function, size), size)
     return result
+
+
+def _merged(function: PiecewiseFunction, size: FloatArray) -> PiecewiseFunction:
+    """Join neighbouring panels that one polynomial fits: kinks and jumps leave many behind."""
+    first = n_failures = 0
+    while n_failures < 2:  # of both ways to pair panels
+        edges = function.edges
+        left = np.arange(first, len(edges) - 2, 2)
+        lower, upper = edges[left], edges[left + 2]
+        joined = TO_COEFFICIENTS @ function.at(_points(lower, upper))
+        # Within both panels, of which one may be much narrower than the other
+        inner = np.hstack([_points(edges[left + i], edges[left + i + 1]) for i in (0, 1)])
+        expected = function.at(inner)
+        width = np.maximum(upper - lower, TINY)[:, None]
+        places = (2.0 * inner - (lower + upper)[:, None]) / width
+        error = np.abs(chebyshev.chebvander(places, N_COEFFICIENTS - 1) @ joined - expected)
+        fits = (error <= TOL * np.maximum(np.abs(expected), size)).all(axis=(1, 2))
+        coefficients = function.coefficients.copy()
+        coefficients[:, left[fits]] = joined[fits].transpose(1, 0, 2)
+        gone = left[fits] + 1
+        function = PiecewiseFunction(np.delete(edges, gone), np.delete(coefficients, gone, axis=1))
+        first, n_failures = 1 - first, 0 if fits.any() else n_failures + 1
+    return function
+
+
+def _points(lower: FloatArray, upper: FloatArray) -> FloatArray:
+    """Chebyshev points of panels, shape (p, N_COEFFICIENTS)."""
+    return np.asarray((lower + upper)[:, None] / 2.0 + (upper - lower)[:, None] / 2.0 * POINTS)
+
+
+def _shortened(function: PiecewiseFunction, size: FloatArray) -> PiecewiseFunction:
+    """Leave out the last coefficients if they are negligible on all panels."""
+    sizes = np.abs(function.coefficients)
+    matters = sizes > TOL * np.maximum(sizes[0], size)
+    last = int(np.flatnonzero(matters.any(axis=(1, 2))).max(initial=0))
+    return PiecewiseFunction(function.edges, function.coefficients[: last + 1])
