@@ -147,7 +147,7 @@ def _per_row(lower: FloatArray, pattern: IntArray) -> FloatArray:
 
 
 class _CentredPoints(NamedTuple):
-    """The points less a centre, by column, and their squares, both of shape (d, m)."""
+    """The points less a centre, by column, then ones, (d + 1, m), and squares of these (d, m)."""
 
     centre: FloatArray
     columns: FloatArray
@@ -155,15 +155,15 @@ class _CentredPoints(NamedTuple):
 
     @classmethod
     def of(cls, points: FloatArray, centre: FloatArray) -> _CentredPoints:
-        columns = np.ascontiguousarray((points - centre).T)
-        return cls(centre, columns, np.square(columns))
+        columns = np.vstack([(points - centre).T, np.ones(len(points))])
+        return cls(centre, columns, np.square(columns[:-1]))
 
 
 class _Smoothed(NamedTuple):
     """Terms of the kernel for the patterns of a block and one distinct covariance.
 
-    ``roots`` (P, q, d): T, with zeros where observed; ``constants`` (P,): terms that depend
-    on the pattern alone.
+    ``roots`` (P, q, d): T / sqrt(2), with zeros where observed; ``constants`` (P,): terms that
+    depend on the pattern alone.
     """
 
     roots: FloatArray
@@ -225,7 +225,8 @@ def _smooth(
     lower = cholesky(precisions)
     half_log_ratio = log_diagonal(lower) - block.half_log_precisions[g]
     inverse = invert_lower(lower).transpose(2, 0, 1).reshape(n_patterns * n_factors, n_factors)
-    roots = (inverse @ (loadings * scales[:, None]).T).reshape(n_patterns, n_factors, len(noise))
+    halved = np.sqrt(0.5) * loadings * scales[:, None]
+    roots = (inverse @ halved.T).reshape(n_patterns, n_factors, len(noise))
     # Observed cells have a factor of their own, outside the integral
     roots *= ~patterns[:, None]
     constants = -0.5 * (~patterns @ np.log1p(2.0 * gammas * noise)) - half_log_ratio
@@ -253,30 +254,29 @@ def _write_values(
     roots = smoothed.roots[patterns]
     observed = block.observed[local]
     weights = np.where(observed, 2.0 * gammas, _scales(stack, g, gammas))
-    first = np.searchsorted(pattern, np.arange(len(patterns)))
+    half_weights = 0.5 * weights[np.searchsorted(pattern, np.arange(len(patterns)))]
     cells = np.where(observed, X[block.rows[local]] - points.centre, 0.0)
-    linear, constants = np.empty((len(own), *cells.shape)), np.empty((len(own), len(local), 1))
+    # The last coordinate is that of the constant
+    linear = np.empty((len(own), len(local), cells.shape[1] + 1))
     for i, k in enumerate(own):
         factors = block.factors[k][:, local].T
         offset = stack.means[k] - points.centre
         means = np.where(observed, cells, offset + factors @ stack.loadings[g].T)
-        np.multiply(weights, means, out=linear[i])
+        slopes = np.multiply(weights, means, out=linear[i, :, :-1])
         white = np.einsum("nqd,nd->nq", roots[pattern], means)
-        squares = np.einsum("nq,nq->n", white, white) - np.einsum("nd,nd->n", linear[i], means)
-        constants[i, :, 0] = smoothed.constants[patterns][pattern] + 0.5 * squares
-        linear[i] -= np.einsum("nqd,nq->nd", roots[pattern], white)
+        squares = 0.5 * np.einsum("nd,nd->n", slopes, means) - np.einsum("nq,nq->n", white, white)
+        linear[i, :, -1] = smoothed.constants[patterns][pattern] - squares
+        slopes -= 2.0 * np.einsum("nqd,nq->nd", roots[pattern], white)
     # Products of many rows take less time: points are cut rather than rows
     flat, n_points = roots.reshape(-1, roots.shape[2]), points.columns.shape[1]
     for chunk in row_slices(n_points, max(1, GAUSSIAN_BYTES // (8 * max(1, len(flat))))):
         columns = points.columns[:, chunk]
         # ½ |T s|² - ½ Σ_j weights_j s_j²: rows with one pattern have it in common
-        white = (flat @ columns).reshape(*roots.shape[:2], columns.shape[1])
-        shared = weights[first] @ points.squares[:, chunk]
+        white = (flat @ columns[:-1]).reshape(*roots.shape[:2], columns.shape[1])
+        shared = half_weights @ points.squares[:, chunk]
         np.subtract(np.einsum("pqm,pqm->pm", white, white), shared, out=shared)
-        shared *= 0.5
-        shared = shared[pattern]
+        shared = shared if len(patterns) == len(local) else shared[pattern]
         for i, k in enumerate(own):
             found = values[k, :, chunk]
             np.matmul(linear[i], columns, out=found)
-            found += constants[i]
             found += shared
