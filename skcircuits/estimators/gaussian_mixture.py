@@ -41,8 +41,8 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     learn_pool,
     without_structure,
 )
-from skcircuits.learning.gaussian_mixture._categories import GroupedColumn
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
+from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._kernel_density import MAX_KERNEL_ROWS
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_more
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
@@ -113,6 +113,12 @@ class GaussianMixtureDensity(CircuitDensity):
         probability of each frequent value and of groups of other numbers. If False, Gaussians
         spread the probability of frequent values over their neighbours, and queries on such columns
         warn.
+    histograms : bool, default=False
+        Whether numerical columns that are far from normal, and from transformed normal ones, have
+        histograms instead, if this gains more than their correlation with the other columns is
+        worth. A column that is uniform or has several peaks is an example. As with `point_masses`,
+        a component has a probability of each of a few groups of numbers, and no ``means_`` and
+        ``covariances_`` of such columns.
     pool : "auto" or int, default="auto"
         Number of restarts that are pooled with equal weights into one mixture; the worst of a few
         further restarts are discarded. If the numbers of factors and components and the type are
@@ -232,6 +238,7 @@ class GaussianMixtureDensity(CircuitDensity):
         "location_model": [StrOptions({"auto"}), bool],
         "transformation": [StrOptions({"johnson"}), None],
         "point_masses": [Options(bool, {False}), StrOptions({"frequent"})],
+        "histograms": [bool],
         "pool": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "selection": [StrOptions({"log_likelihood", "cells"})],
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
@@ -257,6 +264,7 @@ class GaussianMixtureDensity(CircuitDensity):
         location_model="auto",
         transformation=None,
         point_masses=False,
+        histograms=False,
         pool="auto",
         selection="log_likelihood",
         pseudo_count=1.0,
@@ -275,6 +283,7 @@ class GaussianMixtureDensity(CircuitDensity):
         self.location_model = location_model
         self.transformation = transformation
         self.point_masses = point_masses
+        self.histograms = histograms
         self.pool = pool
         self.selection = selection
         self.pseudo_count = pseudo_count
@@ -368,21 +377,19 @@ class GaussianMixtureDensity(CircuitDensity):
         return fit_sinh_map(rows.X[:, self._cardinalities == 0], _weights(rows))
 
     def _group_columns(self, rows):
-        """The numerical columns with point masses, by their index."""
-        if not self.point_masses:
-            return {}
-        columns = np.flatnonzero(~self._schema.is_categorical).tolist()
-        found = {j: GroupedColumn.fit(j, rows.X[:, j], _weights(rows)) for j in columns}
-        return {j: grouped for j, grouped in found.items() if grouped is not None}
+        """The numerical columns that are left to no Gaussian, by their index."""
+        cardinalities = self._schema.cardinalities
+        return grouped_columns(
+            rows.X, _weights(rows), cardinalities, self.point_masses, self.histograms
+        )
 
     def _frequent_values(self, rows):
         """Frequent values that Gaussians spread, each with its frequency, by column."""
-        # Columns with point masses are left to no Gaussian
         if self.point_masses:
             return {}
         some = rows.take(np.arange(len(rows.X))[:: 1 + len(rows.X) // _COMPARED_ROWS])
         found = {}
-        for j in np.flatnonzero(~self._schema.is_categorical).tolist():
+        for j in np.flatnonzero(self._cardinalities == 0).tolist():
             column = describe_column(j, some.X[:, j], _weights(some), 0, "frequent")
             if len(column.atoms):
                 found[j] = column.atoms, column.fractions[:-1]

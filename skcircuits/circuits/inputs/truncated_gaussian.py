@@ -1,7 +1,7 @@
-"""Joint normal distributions truncated to a box.
+"""Joint normal distributions, or hyperbolic sines of them, truncated to a box.
 
-Every query is one about a joint normal distribution given that it lies in the box, which
-`restriction` answers, divided by the probability of the box.
+Every query is one about the distribution given that it lies in the box, which `restriction`
+answers, divided by the probability of the box.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs.base import Box, DensityLayer, InputUnit
 from skcircuits.circuits.inputs.gaussian import Gaussian
+from skcircuits.circuits.inputs.johnson import JohnsonGaussian, JohnsonGaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
@@ -30,7 +31,6 @@ from skcircuits.circuits.inputs.restriction._evidence import (
 )
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
-from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -43,21 +43,26 @@ class TruncatedGaussianLayer(DensityLayer):
     of the others.
     """
 
-    def __init__(self, first: TruncatedGaussian, gaussians: GaussianStack) -> None:
+    def __init__(
+        self, first: TruncatedGaussian, normal: MultivariateGaussianLayer | JohnsonGaussianLayer
+    ) -> None:
         self.lower, self.upper = first.lower, first.upper
-        self.normal = MultivariateGaussianLayer(np.arange(len(self.lower)), gaussians)
+        self.normal = normal
         is_hidden = np.isin(first.variables, first.hidden)
         self.kept, self.hidden = np.flatnonzero(~is_hidden), np.flatnonzero(is_hidden)
         self.scope = np.array(first.scope)
-        self.scopes = np.tile(self.scope, (gaussians.n_components, 1))
+        self.scopes = np.tile(self.scope, (len(normal), 1))
         # By the method that evaluates rows: those without any cell have log density 0 exactly
         nothing = np.full((1, int(self.scope.max()) + 1), np.nan)
         self.log_masses = self._restricted(nothing).log_mass()
 
     @classmethod
     def stack(cls, units: Sequence[TruncatedGaussian]) -> TruncatedGaussianLayer:
-        inner = MultivariateGaussianLayer.stack([unit.normal for unit in units])
-        return cls(units[0], inner.gaussians)
+        family: Any = units[0].normal.layer_type
+        normal = family.stack([unit.normal for unit in units])
+        normal.variables = np.arange(len(normal.variables))
+        normal.scopes = np.tile(normal.variables, (len(units), 1))
+        return cls(units[0], normal)
 
     @property
     def n_parameters(self) -> int:
@@ -180,7 +185,7 @@ def _of_truncated_gaussians(layer: TruncatedGaussianLayer, variable: int) -> Bre
 
 @register_input_unit
 class TruncatedGaussian(InputUnit):
-    """A joint normal distribution truncated to a box.
+    """A joint normal distribution, or hyperbolic sines of one, truncated to a box.
 
     Parameters
     ----------
@@ -195,6 +200,9 @@ class TruncatedGaussian(InputUnit):
         three variables are truncated.
     hidden : sequence of int, default=()
         Truncated variables that are integrated out: the others depend on the box by them.
+    centers, curvatures : array-like of shape (n_variables,), default=None
+        Those of a `JohnsonGaussian`, whose distribution is truncated instead: `mean` and
+        `covariance` are then those of the normal variables, and the box is one of the columns.
 
     Raises
     ------
@@ -203,7 +211,7 @@ class TruncatedGaussian(InputUnit):
 
     See Also
     --------
-    MultivariateGaussian : The same without truncation.
+    MultivariateGaussian, JohnsonGaussian : The same without truncation.
 
     Notes
     -----
@@ -230,12 +238,19 @@ class TruncatedGaussian(InputUnit):
         lower: Sequence[float] | FloatArray,
         upper: Sequence[float] | FloatArray,
         hidden: Sequence[int] = (),
+        centers: Sequence[float] | FloatArray | None = None,
+        curvatures: Sequence[float] | FloatArray | None = None,
     ) -> None:
-        self.normal = MultivariateGaussian(variables, mean, covariance)
+        self.normal: MultivariateGaussian | JohnsonGaussian
+        if centers is None or curvatures is None:
+            self.normal = MultivariateGaussian(variables, mean, covariance)
+        else:
+            self.normal = JohnsonGaussian(variables, mean, covariance, centers, curvatures)
         self.variables = self.normal.variables
+        own = self.normal.parameters()
+        self.mean, self.covariance = own["mean"], own["covariance"]
         self.hidden = tuple(sorted(int(v) for v in hidden))
         self.scope = tuple(v for v in self.variables if v not in self.hidden)
-        self.mean, self.covariance = self.normal.mean, self.normal.covariance
         # Variables are sorted by the inner unit
         order = np.argsort(variables)
         ends = [_infinite_where_largest(float_array(own, "bounds")) for own in (lower, upper)]
@@ -266,16 +281,18 @@ class TruncatedGaussian(InputUnit):
 
     @property
     def layer_key(self) -> Hashable:
-        """Units over the same variables with the same box share a layer."""
+        """Units over the same variables with the same box, and map, share a layer."""
         box = self.lower.tobytes(), self.upper.tobytes()
-        return self.layer_type, self.variables, self.hidden, *box
+        return self.layer_type, self.normal.layer_key, self.hidden, *box
 
     def parameters(self) -> dict[str, Any]:
         # Files hold finite numbers: the largest one stands for infinity
         bounds = {"lower": np.nan_to_num(self.lower), "upper": np.nan_to_num(self.upper)}
         return {**self.normal.parameters(), **bounds, "hidden": np.array(self.hidden, dtype=int)}
 
-    def _of(self, normal: MultivariateGaussian | None, hidden: frozenset[int]) -> InputUnit | None:
+    def _of(
+        self, normal: MultivariateGaussian | JohnsonGaussian | None, hidden: frozenset[int]
+    ) -> InputUnit | None:
         """The unit of some of the variables; one without truncated ones is a Gaussian."""
         if normal is None or hidden.issuperset(normal.variables):
             return None
@@ -284,9 +301,7 @@ class TruncatedGaussian(InputUnit):
         if np.isinf(lower).all() and np.isinf(upper).all():
             return normal
         own = sorted(hidden.intersection(normal.variables))
-        return TruncatedGaussian(
-            normal.variables, normal.mean, normal.covariance, lower, upper, own
-        )
+        return TruncatedGaussian(**normal.parameters(), lower=lower, upper=upper, hidden=own)
 
     def marginalize(self, variables: frozenset[int]) -> InputUnit | None:
         truncated = np.isfinite(self.lower) | np.isfinite(self.upper)
@@ -307,9 +322,13 @@ def _gaussian_within(unit: Gaussian, variable: int, low: float, high: float) -> 
 
 
 @within.register(MultivariateGaussian)
+@within.register(JohnsonGaussian)
 @within.register(TruncatedGaussian)
 def _joint_within(
-    unit: MultivariateGaussian | TruncatedGaussian, variable: int, low: float, high: float
+    unit: MultivariateGaussian | JohnsonGaussian | TruncatedGaussian,
+    variable: int,
+    low: float,
+    high: float,
 ) -> Parts:
     place = unit.variables.index(variable)
     lower, upper = (
@@ -326,7 +345,7 @@ def _joint_within(
     mass = float(np.exp(family.stack([unit]).log_box(Box(*ends))[0, 0]))
     if mass <= LEAST_MASS:
         return []
-    return [(mass, TruncatedGaussian(unit.variables, unit.mean, unit.covariance, lower, upper))]
+    return [(mass, TruncatedGaussian(**{**unit.parameters(), "lower": lower, "upper": upper}))]
 
 
 def _infinite_where_largest(ends: FloatArray) -> FloatArray:

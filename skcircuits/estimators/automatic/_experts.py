@@ -207,7 +207,7 @@ class Expert:
         """The candidate of the mixture learner; None if transformed, or a kernel density."""
         own = dict(self.parameters)
         shape, n_components = own.get("covariance_type"), own.get("n_components")
-        special = {"transformation", "point_masses"}
+        special = {"transformation", "point_masses", "histograms"}
         if shape is None or n_components == "rows" or special & own.keys():
             return None
         return Candidate(shape, own.get("n_factors", 0), n_components, own["location_model"])
@@ -236,7 +236,8 @@ class Expert:
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
             # The weight was learned for the fit from this start; another start may end elsewhere.
             # Point masses are those of all rows in every family, not those of the trial's.
-            density._given_start = None if density.point_masses else self.trial
+            is_grouped = density.point_masses or density.histograms
+            density._given_start = None if is_grouped else self.trial
             return density
         if self.family == "wmispn":
             return WMISPNDensity(**parameters)
@@ -252,8 +253,7 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True):
 
     `n_massive`: number of numerical columns with point masses, which are no densities for any
     family then: the two cannot be compared. `may_transform`: whether columns may be transformed
-    even if log densities are compared; units over them have no kernels, and cannot be divided at
-    thresholds.
+    even if log densities are compared; units over them have no kernels.
 
     Location models and latent trees learn most from few rows. Mixtures of many components with one
     covariance, or of few with separate covariances, and sum-product networks can represent other
@@ -297,6 +297,19 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True):
         "wmispn": [Expert("wmispn", (("point_masses", point_masses),))],
     }
     return [expert for family in families for expert in experts[family]]
+
+
+def with_histograms(experts):
+    """Those over transformed columns, with histograms of columns whose shape is worth it.
+
+    They represent uniform columns and those with several peaks, for which Gaussians would need many
+    components more.
+    """
+    return [
+        replace(own, parameters=(*own.parameters, ("histograms", True)))
+        for own in experts
+        if "transformation" in dict(own.parameters)
+    ]
 
 
 class Trials:

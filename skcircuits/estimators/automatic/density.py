@@ -8,7 +8,12 @@ import numpy as np
 
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, StrOptions, inherit_documentation
-from skcircuits.estimators.automatic._experts import Expert, Trials, experts_for
+from skcircuits.estimators.automatic._experts import (
+    Expert,
+    Trials,
+    experts_for,
+    with_histograms,
+)
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
 from skcircuits.exceptions import must
@@ -20,10 +25,11 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     choose_single,
     pool_size,
 )
+from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.learning.univariate._columns import FEW_VALUES, describe_column
+from skcircuits.learning.univariate._columns import FEW_VALUES
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
@@ -246,7 +252,8 @@ class AutomaticDensity(CircuitDensity):
         table = MixtureTable.prepare(rows.X, schema.cardinalities, rows.weight)
         families, comparison = self._checked_families(), None
         has_thresholds = len(schema.columns) < self.n_features_in_
-        massive = _massive_columns(rows, schema) if self.selection != "cells" else []
+        by_cells = self.selection == "cells"
+        massive = [] if by_cells else _grouped_columns(rows, schema)
         if massive and "gaussian_mixture" in families and not _is_small(table):
             expert = Expert("gaussian_mixture", (("point_masses", "frequent"),))
             return {expert: 1.0}, [{**expert.described(), "weight": 1.0}]
@@ -263,13 +270,14 @@ class AutomaticDensity(CircuitDensity):
                 total = sum(pool.values())
                 weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
                 return {Expert.pool(pool, comparison): 1.0}, weighed
-        may_transform = self._may_transform and not has_thresholds
-        experts = experts_for(table, families, self.selection, len(massive), may_transform)
+        experts = experts_for(table, families, self.selection, len(massive), self._may_transform)
+        more = [] if by_cells else with_histograms(experts)
+        if more and len(_grouped_columns(rows, schema, histograms=True)) > len(massive):
+            experts += more
         trials = Trials(table, rows.X, schema, self.selection, seed, self.n_jobs, comparison)
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
         trials.run(experts)
-        by_cells = self.selection == "cells"
         least = _LEAST_EXPERTS if by_cells else _LEAST_MEMBERS
         weighed, chosen = _weighed_by_many_rows(trials, max(least, pool_size(table.n_cells)))
         if by_cells:
@@ -299,15 +307,11 @@ def _weighed_by_many_rows(trials, most):
     return more, more.choose(most)
 
 
-def _massive_columns(rows, schema):
-    """Indices of the numerical columns with point masses."""
+def _grouped_columns(rows, schema, histograms=False):
+    """Indices of the numerical columns with point masses, and of those with histograms."""
     some = rows.take(np.arange(0, len(rows.X), 1 + len(rows.X) // _ENOUGH_ROWS))
-    columns = np.flatnonzero(~schema.is_categorical).tolist()
-    return [
-        j
-        for j in columns
-        if len(describe_column(j, some.X[:, j], some.weight, 0, "frequent").atoms)
-    ]
+    found = grouped_columns(some.X, some.weight, schema.cardinalities, "frequent", histograms)
+    return list(found)
 
 
 def _n_restarts(weight, n_cells, selection):

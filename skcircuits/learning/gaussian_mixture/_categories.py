@@ -1,13 +1,14 @@
 """Columns of a Gaussian mixture that are not Gaussian: one table of categories per component.
 
-No Gaussian can give a single number a probability. In each component, a numerical column with point
-masses has a probability of each of its frequent values and of a few groups of other numbers, as a
-categorical column has of its categories. Within a group, numbers are distributed as in the whole
-table.
+No Gaussian can give a single number a probability, and few have a shape that is uniform or has
+peaks at its ends. In each component, a grouped numerical column has a probability of each of its
+frequent values and of a few groups of other numbers, as a categorical column has of its categories.
+Within a group, numbers are distributed as in the whole table.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,7 +17,7 @@ import numpy as np
 from skcircuits.circuits import PiecewisePolynomial
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.learning.univariate._cells import ColumnCells
-from skcircuits.learning.univariate._columns import describe_column
+from skcircuits.learning.univariate._columns import MixedColumn
 from skcircuits.protocols import FloatArray, IntArray
 
 CovarianceType = Literal["full", "shrunk", "tied", "factor", "diag"]
@@ -115,39 +116,47 @@ class CategoryExpectation:
 _MAX_GROUPS, _GROUP_ROWS = 8, 10.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GroupedColumn:
-    """A numerical column with point masses, as groups of its cells.
+    """A numerical column as groups of its cells.
 
     `groups` (n_cells,): group of each cell; each point mass is one of its own. `fractions`
-    (n_cells,): probability of each cell given its group.
+    (n_cells,): probability of each cell given its group. `log_density` of a row that is left out,
+    its mean over rows without point masses.
     """
 
     cells: ColumnCells
     groups: IntArray
     fractions: FloatArray
+    log_density: float
 
     @classmethod
-    def fit(cls, variable: int, values: FloatArray, weights: FloatArray) -> GroupedColumn | None:
-        """Group the cells of a column with values (n,); None if it has no frequent values."""
-        column = describe_column(variable, values, weights, 0, "frequent")
-        n_atoms = len(column.atoms)
-        if not n_atoms:
-            return None
-        seen = ~np.isnan(values) & (weights > 0)
-        values, weights = values[seen], weights[seen]
-        cells = ColumnCells.fit(column, values, weights)
+    def fit_all(
+        cls, columns: Sequence[MixedColumn], X: FloatArray, weights: FloatArray
+    ) -> list[GroupedColumn]:
+        """Group the cells of some columns of a table (n, d)."""
+        seen = [~np.isnan(X[:, c.variable]) & (weights > 0) for c in columns]
+        values = [X[own, c.variable] for c, own in zip(columns, seen, strict=True)]
+        parts = [weights[own] for own in seen]
+        cells = ColumnCells.fit_all(columns, values, parts)
+        return [cls._group(*own) for own in zip(cells, values, parts, strict=True)]
+
+    @classmethod
+    def _group(cls, cells: ColumnCells, values: FloatArray, weights: FloatArray) -> GroupedColumn:
+        """Group the cells of one column by their frequencies."""
+        n_atoms = len(cells.column.atoms)
         codes = cells.encode(values).astype(np.intp)
         counts = np.bincount(codes, weights, minlength=cells.n_cells).astype(np.float64)
         # Frequencies of neighbouring cells are smoothed as in a tree with a single state
-        masses = cells.choose_smoother(counts[None], 1.0)[1]
+        smoother, masses = cells.choose_smoother(counts[None], 1.0)
         others = masses[n_atoms:-2]
         n_groups = int(np.clip(counts[n_atoms:].sum() // _GROUP_ROWS, 1, _MAX_GROUPS))
         ranks = (np.cumsum(others) - others / 2) / others.sum()
         inner = np.unique(np.floor(ranks * n_groups), return_inverse=True)[1]
         # The tails belong to the outermost groups
         groups = np.concatenate([np.arange(n_atoms), n_atoms + inner, n_atoms + inner[[0, -1]]])
-        return cls(cells, groups, masses / np.bincount(groups, masses)[groups])
+        fractions = masses / np.bincount(groups, masses)[groups]
+        return cls(cells, groups, fractions, _left_out(cells, counts, masses, smoother))
 
     @property
     def n_groups(self) -> int:
@@ -162,3 +171,17 @@ class GroupedColumn:
     def unit(self, probabilities: FloatArray) -> PiecewisePolynomial:
         """The distribution with probabilities (n_groups,) of the groups."""
         return self.cells.unit(self.cells.normalized(probabilities[self.groups] * self.fractions))
+
+
+def _left_out(
+    cells: ColumnCells, counts: FloatArray, masses: FloatArray, smoother: FloatArray
+) -> float:
+    """Mean log density of a row under the smoothed histogram of the others.
+
+    `counts`, `masses` (n_cells,): of all rows; one pseudo-row is distributed like `masses`.
+    """
+    inner = slice(len(cells.column.atoms), -2)
+    own = np.minimum(counts, 1.0) * np.diagonal(smoother)
+    likely = (counts @ smoother - own + masses)[inner] / max(counts.sum(), 1.0)
+    logs = np.log(likely) - np.log(np.diff(cells.edges))
+    return float(counts[inner] @ logs / max(counts[inner].sum(), 1e-300))

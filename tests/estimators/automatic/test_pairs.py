@@ -80,3 +80,46 @@ def test_comparisons_of_skewed_columns_are_exact(houses):
     drawn = density.sample(20_000, random_state=0)
     expected = (drawn["price"] > 3000 * drawn["area"]).mean()
     assert density.probability("price > 3000 * area") == pytest.approx(expected, abs=0.015)
+
+
+def test_uniform_and_two_peaked_columns_beside_nearly_equal_ones():
+    """The likelihood gains most from the copies, and has no components left for other columns."""
+    rng = np.random.default_rng(0)
+    group = rng.choice(3, 1500, p=[0.5, 0.3, 0.2])
+    size = np.exp(0.6 * rng.normal(size=1500)) * (1.0 + 0.5 * group)
+    columns = {"size": size, "copy": size * np.exp(0.02 * rng.normal(size=1500))}
+    columns["year"] = 2000.0 + 20.0 * rng.random(1500)
+    columns["share"] = rng.beta(0.4, 0.4 + 0.3 * group)
+    table = pd.DataFrame({**columns, "group": np.array(list("abc"))[group]})
+    density = AutomaticDensity(random_state=0).fit(table)
+    assert density.selection_[0]["histograms"]
+    for number in columns:
+        for limit in table[number].quantile([0.1, 0.25, 0.5, 0.75, 0.9]).tolist():
+            inside = table[number] <= limit
+            for label in "abc":
+                found = density.probability({number: (None, limit), "group": label})
+                expected = (inside & (table["group"] == label)).mean()
+                assert found == pytest.approx(expected, abs=0.02)
+
+
+def test_transformed_columns_are_divided_at_thresholds():
+    rng = np.random.default_rng(0)
+    age = np.round(18.0 + rng.gamma(2.0, 10.0, 600))
+    income = np.exp(2.0 + 0.02 * age + 0.5 * rng.normal(size=600))
+    table = pd.DataFrame({"age": age, "income": income, "tax": 0.2 * income**1.2})
+    table["tax"] *= np.exp(0.1 * rng.normal(size=600))
+    table["old"] = np.where(age >= 45, "yes", "no")
+    table["sex"] = rng.choice(["f", "m"], 600)
+    density = AutomaticDensity(random_state=0).fit(table)
+    assert density.thresholds_
+    assert density.selection_[0]["transformation"] == "johnson"
+    assert density.probability({"old": "yes"}, given="age < 45") < 1e-4
+    limit = table["income"].median()
+    found = density.probability(f"income > {limit}", given=[{"old": own} for own in ("no", "yes")])
+    expected = (table["income"] > limit).groupby(table["old"]).mean()
+    np.testing.assert_allclose(found, expected, atol=0.05)
+    drawn = density.sample(2000, random_state=0)
+    assert ((drawn["old"] == "yes") == (drawn["age"] >= 45)).all()
+    means = density.expectation([{"old": own} for own in ("no", "yes")], columns="income")
+    right = table["income"].groupby(table["old"]).mean()
+    np.testing.assert_allclose(np.ravel(means), right, rtol=0.1)

@@ -1,17 +1,19 @@
-"""Columns with point masses, as groups of numbers."""
+"""Columns with point masses, and those with histograms, as groups of numbers."""
 
 import numpy as np
 import pytest
 
 from skcircuits.circuits import Circuit
-from skcircuits.learning.gaussian_mixture._categories import GroupedColumn
+from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 
 RNG = np.random.default_rng(0)
 
 
 def grouped(values, weights=None):
     values = np.asarray(values, dtype=float)
-    return GroupedColumn.fit(1, values, np.ones(len(values)) if weights is None else weights)
+    weights = np.ones(len(values)) if weights is None else weights
+    X = np.column_stack([np.full(len(values), np.nan), values])
+    return grouped_columns(X, weights, np.zeros(2, int), "frequent", False).get(1)
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
@@ -60,3 +62,37 @@ def test_columns_without_frequent_values_are_not_grouped():
     values = np.append(RNG.normal(size=100), np.zeros(100))
     assert grouped(values, np.append(np.ones(100), np.zeros(100))) is None
     assert grouped(values) is not None
+
+
+def histograms(X):
+    return list(grouped_columns(X, np.ones(len(X)), np.zeros(X.shape[1], int), False, True))
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.5])
+def test_columns_that_no_normal_one_resembles_have_histograms(missing):
+    rng = np.random.default_rng(1)
+    z, nothing = rng.normal(size=(1000, 2)), np.full(1000, np.nan)
+    ends = rng.beta(0.3, 0.3, 1000)
+    X = np.column_stack([z[:, 1], rng.random(1000), np.exp(z[:, 0]), ends, nothing])
+    X[rng.random(X.shape) < missing] = np.nan
+    assert histograms(X) == [1, 3]
+
+
+def test_columns_that_others_determine_have_no_histograms():
+    rng = np.random.default_rng(1)
+    uniform, noise = rng.uniform(-1.0, 1.0, size=(1000, 3)), 0.05 * rng.normal(size=1000)
+    assert histograms(np.column_stack([uniform, uniform[:, 0] + noise])) == [1, 2]
+    # Only components show that squares depend on their roots
+    assert histograms(np.column_stack([uniform, uniform[:, 0] ** 2 + noise])) == [1, 2]
+
+
+def test_the_density_of_a_row_that_is_left_out_is_that_of_other_rows():
+    rng = np.random.default_rng(2)
+    values, others = rng.beta(0.4, 0.4, size=(2, 2000))
+    X, weights = values[:, None], np.ones(2000)
+    column = grouped_columns(X, weights, np.zeros(1, int), False, True)[0]
+    codes = column.encode(values).astype(int)
+    masses = np.bincount(codes, minlength=column.n_groups) / len(values)
+    log_prob = Circuit(column.unit(masses)).log_prob(others[:, None])
+    error = 4.0 * log_prob.std() / np.sqrt(len(others))
+    assert column.log_density == pytest.approx(log_prob.mean(), abs=error)

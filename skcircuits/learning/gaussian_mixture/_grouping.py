@@ -1,0 +1,107 @@
+"""Which numerical columns of a Gaussian mixture are grouped instead.
+
+A column that is uniform or has several peaks needs many Gaussians, and none are left for it where
+columns nearly determine one another. With groups of its numbers, it has the right shape, but
+depends on the other columns by components alone. Which of the two is better is seen in a mixture of
+few components over transformed columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skcircuits.learning.gaussian_mixture._categories import GroupedColumn
+from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
+from skcircuits.learning.gaussian_mixture._learner import (
+    EMSettings,
+    learn_gaussian_mixture,
+)
+from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
+from skcircuits.learning.univariate._columns import PointMasses, describe_column
+from skcircuits.numerics._arrays import logsumexp
+from skcircuits.protocols import FloatArray, IntArray
+
+# Components of the mixture, rows of each, at least, and iterations. It sees no more rows
+_N_COMPONENTS, _COMPONENT_ROWS, _N_ITERATIONS, _MAX_ROWS = 8, 20, 20, 2000
+_LEAST_GAIN = 0.02  # nats per row by which a column must gain to be grouped
+
+
+def grouped_columns(
+    X: FloatArray,
+    weights: FloatArray,
+    cardinalities: IntArray,
+    point_masses: PointMasses,
+    histograms: bool,
+) -> dict[int, GroupedColumn]:
+    """The numerical columns of a table (n, d) that are grouped, by their index.
+
+    `cardinalities` (d,): number of categories, 0 for numbers. Columns with frequent values are
+    grouped, if there may be point masses, and with `histograms` also those of the others whose
+    shape is worth more than their dependence on other columns.
+    """
+    variables = np.flatnonzero(cardinalities == 0).tolist()
+    described = [describe_column(j, X[:, j], weights, 0, point_masses) for j in variables]
+    wanted = [column for column in described if histograms or len(column.atoms)]
+    found = {own.cells.column.variable: own for own in GroupedColumn.fit_all(wanted, X, weights)}
+    smooth = [j for j, own in found.items() if own.cells.column.is_smooth]
+    if smooth:
+        others = np.concatenate([smooth, np.flatnonzero(cardinalities)])
+        own_shape = np.array([found[j].log_density for j in smooth])
+        for i in _better_normal(X[:, others], weights, cardinalities[others], own_shape):
+            del found[smooth[i]]
+    return found
+
+
+def _better_normal(
+    X: FloatArray, weights: FloatArray, cardinalities: IntArray, log_densities: FloatArray
+) -> list[int]:
+    """The numbers whose shape is worth less than their dependence on one another.
+
+    `X` (n, d): numbers first; `log_densities` (c,): means under histograms of the numbers. Under
+    the mixture, a component loses -log(1 - R^2) / 2 where a column no longer depends on the others.
+    Columns leave one by one, that with the largest difference first: it takes the worth of the
+    others' dependence on it along.
+    """
+    parts, covariances, normal = _few_components(X, weights, cardinalities, len(log_densities))
+    gains = log_densities - normal
+    left = np.arange(len(gains))
+    while len(left):
+        inner = covariances[:, left[:, None], left]
+        # 1 - R^2 is the inverse of the diagonals of covariance and precision
+        ratios = np.diagonal(inner, axis1=1, axis2=2) * np.diagonal(
+            np.linalg.inv(inner), axis1=1, axis2=2
+        )
+        difference = gains[left] - 0.5 * parts @ np.log(ratios)
+        if difference.max() < _LEAST_GAIN:
+            break
+        left = np.delete(left, difference.argmax())
+    return [int(i) for i in left]
+
+
+def _few_components(
+    X: FloatArray, weights: FloatArray, cardinalities: IntArray, n_numbers: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weights and covariances of few components over transformed columns.
+
+    Also the mean log density (c,) of each number under their mixture.
+    """
+    some = np.flatnonzero(weights > 0)
+    some = some[:: 1 + len(some) // _MAX_ROWS]
+    X, weights = X[some].copy(), weights[some]
+    numbers = X[:, :n_numbers].copy()
+    sinh_map = fit_sinh_map(numbers, weights)
+    X[:, :n_numbers] = sinh_map.normal(numbers)
+    table = MixtureTable.prepare(X, cardinalities, weights)
+    n_components = int(np.clip(len(some) // _COMPONENT_ROWS, 1, _N_COMPONENTS))
+    settings = EMSettings("shrunk", n_init=1, max_iter=_N_ITERATIONS)
+    *_, state = learn_gaussian_mixture(table, n_components, settings, np.random.default_rng(0))
+    assert isinstance(state.gaussians, FullGaussians)
+    means, covariances = state.gaussians.in_units(table.location, table.scale)
+    variances = np.diagonal(covariances, axis1=1, axis2=2)
+    offsets = np.nan_to_num(X[:, :n_numbers])[:, None] - means
+    logs = -0.5 * (np.square(offsets) / variances + np.log(2.0 * np.pi * variances))
+    logs = logsumexp((logs + np.log(state.weights)[:, None]).transpose(1, 0, 2))
+    logs -= np.log(np.hypot(1.0, sinh_map.curvatures * (numbers - sinh_map.centers)))
+    seen = ~np.isnan(numbers) * weights[:, None]
+    log_densities = (seen * np.nan_to_num(logs)).sum(axis=0)
+    return state.weights, covariances, log_densities / np.maximum(seen.sum(axis=0), 1e-300)
