@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import singledispatch
+from functools import cached_property, singledispatch
 
 import numpy as np
 
@@ -80,6 +80,7 @@ class _Group:
     def n_bounded(self) -> int:
         return len(self.bounds.forms)
 
+    @cached_property
     def bounded_moments(self) -> tuple[FloatArray, FloatArray]:
         """Changes of means (K, n, r) and covariances (K, n, r, r) of the forms by the bounds."""
         n_units, n_rows, n_bounded = self.centres.shape
@@ -94,7 +95,7 @@ class _Group:
 
     def moments_at(self, at: int) -> tuple[FloatArray, FloatArray]:
         """Means (K, m) and covariances (K, m, m) of the free variables in one of the rows."""
-        shift, spread = (values[:, at] for values in self.bounded_moments())
+        shift, spread = (values[:, at] for values in self.bounded_moments)
         mean = self.means[:, at] + np.einsum("kfr,kr->kf", self.gains, shift)
         return mean, self.covariances + self.gains @ spread @ self.gains.transpose(0, 2, 1)
 
@@ -150,7 +151,7 @@ class RestrictedGaussians(RestrictedLayer):
         variance = np.zeros_like(mean)
         for group in self.groups:
             own = np.ix_(np.arange(len(self.layer)), group.rows, group.free)
-            shift, spread = group.bounded_moments()
+            shift, spread = group.bounded_moments
             mean[own] = group.means + np.einsum("kfr,knr->knf", group.gains, shift)
             added = np.einsum("kfr,knrs,kfs->knf", group.gains, spread, group.gains)
             variance[own] = np.diagonal(group.covariances, axis1=1, axis2=2)[:, None] + added

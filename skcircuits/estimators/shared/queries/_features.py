@@ -19,6 +19,11 @@ from skcircuits.tabular.queries._conditions import Conditions
 
 # Joint states that are summed over
 MAX_STATES = 2**20
+# Integers that a box is divided at for moments. Where a column spreads over more, rounding moves
+# its mean by less than a ten-thousandth of its standard deviation.
+_MAX_INTEGERS = 256
+_REACH = 15.0  # standard deviations within which open intervals are divided
+_MAX_BOUNDED = 2  # columns of a divided box: joint normals of three take a tenth of a second each
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,72 @@ def _at_points(boxes, observed, log_mass, log_evidence, may_be_exact):
     np.minimum.at(fewest, boxes.query, n_points)
     log_mass[doubtful & (n_points > fewest[boxes.query])] = -np.inf
     return boxes, observed, log_mass
+
+
+def at_integers(weighed, columns, model, log_evidence, schema):
+    """Divide boxes at the integers of bounded columns, so that each part has a single one of them.
+
+    Draws are rounded, and so are moments: they are those of the integers, and not of a continuous
+    variable between the bounds. Columns of many integers are not divided, nor are boxes of three
+    bounded columns.
+    """
+    boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
+    columns = np.setdiff1d(columns[schema.is_integral[columns]], list(model.cardinalities))
+    low, high = boxes.lower[:, columns], boxes.upper[:, columns]
+    is_bounded = np.isnan(observed) & ~(np.isnan(boxes.lower) & np.isnan(boxes.upper))
+    # Comparisons with NaN are false: an open side is wide
+    is_wide = is_bounded[:, columns] & ~(high - low <= 1.0)
+    is_wide &= (is_bounded.sum(axis=1) <= _MAX_BOUNDED)[:, None]
+    if boxes.totals or not is_wide.any():
+        return weighed
+    means, variances = (moments[:, columns] for moments in model.moments())
+    reach = _REACH * np.sqrt(variances)
+    first = np.fmax(np.rint(means - reach), low + 0.5)
+    last = np.fmin(np.rint(means + reach), high - 0.5)
+    counts = _few_parts(np.where(is_wide, last - first + 1.0, 1.0))
+    n_parts = counts.prod(axis=1)
+    source = np.repeat(np.arange(len(boxes)), n_parts)
+    number = np.arange(len(source)) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
+    parts, observed = boxes.take(source), observed[source]
+    for place, j in enumerate(columns.tolist()):
+        number, step = np.divmod(number, counts[source, place])
+        integer = first[source, place] + step
+        # The first and the last part keep the bounds of the box, which may be open
+        is_last = step == counts[source, place] - 1
+        parts.lower[:, j] = np.where(step > 0, integer - 0.5, parts.lower[:, j])
+        parts.upper[:, j] = np.where(is_last, parts.upper[:, j], integer + 0.5)
+    log_mass = log_evidence(parts, observed)
+    kept = np.flatnonzero(~np.isneginf(log_mass))
+    conditions = replace(weighed.conditions, boxes=parts.take(kept), observed=observed[kept])
+    return replace(weighed, conditions=conditions, log_mass=log_mass[kept])
+
+
+def _few_parts(counts):
+    """Numbers of parts by box and column; one of the widest columns, so that there are few."""
+    order = np.argsort(counts, axis=1)
+    ranked = np.take_along_axis(counts, order, axis=1)
+    few = np.where(np.cumprod(ranked, axis=1) <= _MAX_INTEGERS, np.maximum(ranked, 1.0), 1.0)
+    result = np.ones(counts.shape, dtype=np.int64)
+    np.put_along_axis(result, order, few.astype(np.int64), axis=1)
+    return result
+
+
+def only_numbers(weighed, features, schema):
+    """The only number that a feature can have in a box, NaN where it varies, shape (n_boxes, F).
+
+    Integers do not vary between the points half-way to their neighbours, nor do constant columns.
+    What is observed is left to the model.
+    """
+    boxes, columns = weighed.conditions.boxes, [feature.variable for feature in features]
+    low, high, observed = (
+        values[:, columns] for values in (boxes.lower, boxes.upper, weighed.conditions.observed)
+    )
+    is_single = schema.is_integral[columns] & (high - low <= 1.0)
+    only = np.where(is_single, np.rint((low + high) / 2.0), np.nan)
+    constants = schema.constants[columns]
+    is_outside = (high < constants) | (low > constants)
+    only = np.where(np.isnan(constants) | is_outside, only, constants)
+    return np.where(np.isnan(observed), only, np.nan)
 
 
 def log_totals(boxes, log_mass):

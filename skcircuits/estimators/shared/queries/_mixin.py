@@ -6,7 +6,6 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_scalar
 
-from skcircuits.circuits.queries._restricted import feature_means
 from skcircuits.estimators._base import make_generator
 from skcircuits.estimators.shared.queries._features import (
     column_indices,
@@ -15,6 +14,7 @@ from skcircuits.estimators.shared.queries._features import (
     in_frame,
     log_totals,
     mutual_information,
+    only_numbers,
     require_possible,
 )
 from skcircuits.estimators.shared.queries._model_under_conditions import (
@@ -182,6 +182,12 @@ class QueriesMixin(ModelUnderConditions):
         ZeroProbabilityError
             If a condition has probability zero.
 
+        Notes
+        -----
+        Of an integer column that the condition bounds, it is the expectation of the integers that
+        draws are rounded to. Without bounds, of columns that spread over more than 256 integers, or
+        if three columns are bounded, it is that of the continuous variable of the model.
+
         Examples
         --------
         >>> import numpy as np
@@ -194,7 +200,11 @@ class QueriesMixin(ModelUnderConditions):
         weighed = self._ask(given)
         wanted = self._features(columns)
         features = self._to_model(wanted).features
-        values = weighed.average(feature_means(self._model_of(weighed), features))
+        values = weighed.average(self._means(weighed, features))
+        for column, feature in enumerate(features):
+            divided = self._at_integers(weighed, [feature])
+            if divided is not weighed:
+                values[:, [column]] = divided.average(self._means(divided, [feature]))
         return self._labelled(values, wanted.names, weighed.conditions)
 
     def covariance(self, given=None, columns=None):
@@ -218,10 +228,13 @@ class QueriesMixin(ModelUnderConditions):
         ZeroProbabilityError
             If a condition has probability zero.
         """
-        weighed = self._ask(given)
         wanted = self._features(columns)
-        features, model = self._to_model(wanted).features, self._model_of(weighed)
-        means, inner = feature_means(model, features), model.covariance(features)
+        features = self._to_model(wanted).features
+        weighed = self._at_integers(self._ask(given), features)
+        means = self._means(weighed, features)
+        inner = self._model_of(weighed).covariance(features)
+        varies = np.isnan(only_numbers(weighed, features, self._model_schema))
+        inner = np.where(varies[:, :, None] & varies[:, None], inner, 0.0)
         # Law of total covariance over the boxes
         centred = means - weighed.average(means)[weighed.condition_of]
         values = weighed.average(inner + centred[:, :, None] * centred[:, None])

@@ -5,11 +5,14 @@ from abc import abstractmethod
 import numpy as np
 
 from skcircuits.circuits import PiecewisePolynomial
+from skcircuits.circuits.queries._restricted import feature_means
 from skcircuits.estimators._base import check_is_fitted
 from skcircuits.estimators.shared.queries._features import (
     Features,
+    at_integers,
     column_index,
     in_frame,
+    only_numbers,
     require_possible,
     weigh,
 )
@@ -86,6 +89,18 @@ class ModelUnderConditions:
     def _model_of(self, weighed):
         boxes = weighed.conditions.boxes
         return self._restricted(boxes, weighed.conditions.observed)
+
+    def _at_integers(self, weighed, features):
+        """Weighed boxes in which features that are bounded integers have one number each."""
+        columns = np.unique([feature.variable for feature in features])
+        model, schema = self._model_of(weighed), self._model_schema
+        return at_integers(weighed, columns, model, self._log_evidence, schema)
+
+    def _means(self, weighed, features):
+        """Means of features in each box, (n_boxes, F)."""
+        only = only_numbers(weighed, features, self._model_schema)
+        means = feature_means(self._model_of(weighed), features)
+        return np.where(np.isnan(only), means, only)
 
     def _features(self, columns):
         return Features.of_columns(columns, self._schema)
