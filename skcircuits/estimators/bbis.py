@@ -20,7 +20,10 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.targets._learned_targets import GivenGradients, learn_target
-from skcircuits.estimators.targets._particle_warnings import warn_of_wrong_score
+from skcircuits.estimators.targets._particle_warnings import (
+    warn_of_dependent_rows,
+    warn_of_wrong_score,
+)
 from skcircuits.estimators.targets._weighing import WeighingProblem, first_positions
 from skcircuits.estimators.targets._weighted_samples import (
     align_labels,
@@ -249,7 +252,8 @@ class BBISWeighter(
             of known states (all of up to 4096, or else few at or next to the samples that hold
             nearly all the probability of these), if few samples carry nearly all of the weight (or
             would do so without the uniform weights), if the weights hardly bring the samples closer
-            to the target, or if its score is not the gradient of its log density.
+            to the target, or if its score is not the gradient of its log density or depends on
+            other rows.
         """
         X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)
@@ -275,7 +279,9 @@ class BBISWeighter(
         self._report(found)
         self._warn_of_few(found)
         if not self._problem.is_learned and is_continuous(self.target_):
-            warn_of_wrong_score(self.target_, samples[self._problem.possible], self)
+            points = samples[self._problem.possible]
+            warn_of_dependent_rows(self.target_, points, self)
+            warn_of_wrong_score(self.target_, points, self)
 
     def _pose_problem(self):
         return WeighingProblem(

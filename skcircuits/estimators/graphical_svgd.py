@@ -23,6 +23,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.targets._learned_targets import resolve_continuous_target
 from skcircuits.estimators.targets._particle_warnings import (
+    warn_of_dependent_rows,
     warn_of_faults,
     warn_of_impossible_particles,
     warn_of_missed_modes,
@@ -307,8 +308,9 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             around the particles find modes without particles, or if the density is zero at some
             particles.
         UserWarning
-            If a score depends on more than its blanket, or is not the gradient of the log density,
-            or if there are so few particles for the kernels that variances will be too small.
+            If a score depends on more than its blanket or on other rows, or is not the gradient of
+            the log density, or if there are so few particles for the kernels that variances will be
+            too small.
         """
         if X is not None:
             X = self._read_points(X, reset=True)
@@ -342,6 +344,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         self._keep(self._check(problem, state, metric), problem, units)
         if self._given_a_target():
             warn_of_impossible_particles(self.target_, self.particles_, self)
+            warn_of_dependent_rows(self.target_, self.particles_, self)
             warn_of_wrong_score(self.target_, self.particles_, self)
         return self
 

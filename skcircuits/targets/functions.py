@@ -364,14 +364,29 @@ def from_torch(
     except ImportError as error:
         raise import_extra("torch", "torch") from error
 
+    def values(rows: Any) -> Any:
+        found = log_density(rows)
+        if not torch.is_tensor(found) or found.shape != (len(rows),):
+            condition = f"be a tensor of shape ({len(rows)},) for {len(rows)} rows"
+            shape = getattr(found, "shape", None)
+            given = type(found).__name__ if shape is None else tuple(shape)
+            raise ValueError(must("the log density", condition, value=given))
+        return found
+
     def log_prob(X: FloatArray) -> FloatArray:
         with torch.no_grad():
-            return log_density(torch.as_tensor(X)).numpy()
+            return values(torch.tensor(X)).numpy()
 
     def grad_log_prob(X: FloatArray) -> FloatArray:
-        rows = torch.tensor(X, requires_grad=True)
-        # The sum over rows has the gradient of each row in that row.
-        (gradient,) = torch.autograd.grad(log_density(rows).sum(), rows)
+        with torch.enable_grad():
+            rows = torch.tensor(X, requires_grad=True)
+            found = values(rows)
+            if not found.requires_grad or not found.is_floating_point():
+                condition = "be a differentiable function of its rows"
+                way_out = "Use functions of torch only, and detach nothing."
+                raise ValueError(must("the log density", condition, way_out, dtype=found.dtype))
+            # The sum over rows has the gradient of each row in that row.
+            (gradient,) = torch.autograd.grad(found.sum(), rows)
         return gradient.numpy()
 
     return FunctionTarget(log_prob, grad_log_prob, neighbors, blocks)

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,43 @@ def test_gradients_are_those_of_the_density(make):
     target = make()
     np.testing.assert_allclose(target.log_prob_unnormalized(X), log_prob(X), rtol=1e-12)
     np.testing.assert_allclose(target.grad_log_prob(X), -X @ PRECISION, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x: -0.5 * (x**2).sum(),
+        lambda x: -0.5 * (x**2).sum(dim=1, keepdim=True),
+        lambda x: -0.5 * (x**2),
+        lambda x: -0.5 * (x.detach() ** 2).sum(dim=1),
+        lambda x: (x > 0).sum(dim=1),
+        lambda x: [0.0] * len(x),
+    ],
+)
+def test_densities_of_torch_without_a_gradient_per_row_are_refused(wrong):
+    pytest.importorskip("torch")
+    with pytest.raises(ValueError, match=r"^the log density must be a"):
+        from_torch(wrong).grad_log_prob(X)
+
+
+@pytest.mark.parametrize("estimator", [BBISWeighter(), GraphicalSVGDSampler(max_iter=5)])
+def test_rows_that_depend_on_each_other_are_told(estimator):
+    centered = from_function(
+        lambda rows: log_prob(rows - rows.mean(axis=0)),
+        lambda rows: -(rows - rows.mean(axis=0)) @ PRECISION,
+    )
+    rng = np.random.default_rng(0)
+    noisy = from_function(log_prob, lambda rows: -rows @ PRECISION + rng.normal(size=rows.shape))
+    single = from_function(
+        log_prob, lambda rows: -rows.astype(np.float32) @ PRECISION.astype(np.float32)
+    )
+    messages = []
+    for target in (centered, noisy, single):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            estimator.set_params(target=target).fit(X + 1.0)
+        messages.append("; ".join(str(warning.message) for warning in caught))
+    assert ["other rows are evaluated" in message for message in messages] == [True, False, False]
 
 
 @pytest.mark.parametrize("make", [by_hand, by_jax, by_torch])

@@ -17,6 +17,8 @@ MAX_SEEN, N_AROUND, WIDTH = 100, 50, 3.0
 # to where the log density changes by REACH, and relative and absolute differences by rounding.
 N_COMPARED, PART_OF_WAY, REACH = 20, 0.05, 0.5
 RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE, ROUNDING = 0.1, 1e-3, 1e-6
+# Difference of equal scores, relative to the largest, that single precision explains.
+SINGLE_PRECISION = 0.01
 # Gauss-Legendre rules of two orders: where they agree, a score is integrated accurately.
 RULES = tuple(np.polynomial.legendre.leggauss(order) for order in (3, 5))
 
@@ -31,6 +33,26 @@ def warn_of_wrong_graph(problem, start, rng):
             "The score of some nodes depends on more than their neighbors "
             f"(nodes {outside[:10].tolist()}); kernels over the wrong blankets do not match "
             "the conditional distributions.",
+            stacklevel=5,
+        )
+
+
+def warn_of_dependent_rows(target, points, estimator):
+    """Warn where the score of a row depends on the rows beside it."""
+    points = points[spread_rows(len(points), N_COMPARED)]
+    together, again = (scores_at(target.grad_log_prob, points) for _ in range(2))
+    alone = scores_at(target.grad_log_prob, points[:1])[0]
+    with np.errstate(invalid="ignore"):
+        # Scores of random parts of the data differ from call to call
+        noise = np.abs(together - again).max()
+        tolerance = SINGLE_PRECISION * np.abs(together).max() + 100.0 * noise
+        difference = np.abs(together[0] - alone).max()
+    if difference > tolerance:
+        warnings.warn(
+            f"{type(estimator).__name__}: the score of a row changes by {difference:.3g} if other "
+            "rows are evaluated with it. Every log density must depend on its own row only: do not "
+            "subtract means over rows, and set neural networks to evaluation mode.",
+            UserWarning,
             stacklevel=5,
         )
 
