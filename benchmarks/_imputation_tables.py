@@ -15,6 +15,7 @@ import pandas as pd
 from _data import data_path
 from _keel import KEEL, load_keel
 from _realistic_tables import realistic_table
+from _structured_tables import structured_table
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
 __all__ = ["KEEL_TABLES", "TABLES", "hide", "load"]
@@ -46,6 +47,8 @@ def load(name, max_rows):
         )
     elif name.startswith("realistic_"):
         X, categorical = realistic_table(int(name.removeprefix("realistic_")))
+    elif name.startswith("structured_"):
+        X, categorical = structured_table(int(name.removeprefix("structured_")))
     elif name.startswith("keel_"):
         X, categorical = _coded(load_keel(name.removeprefix("keel_")))
     elif name in SIMULATED:
