@@ -5,7 +5,8 @@ another in ways that no single family of densities has by nature. ``random_7`` i
 table of seed 7, so that settings that were chosen on some seeds can be evaluated on others.
 ``process_7`` is drawn from one of several processes: low-rank, tied clusters, nonlinear, counts,
 zero-inflated, categories that numbers depend on, regressions one after the other.
-``realistic_7`` is drawn to look like a real table, ``keel_vehicle`` is a real one of `_keel`.
+``realistic_7`` is drawn to look like a real table, ``structured_7`` has rules, parities, panels or
+designs, ``keel_vehicle`` is a real one of `_keel`.
 """
 
 import json

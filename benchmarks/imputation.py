@@ -20,12 +20,14 @@ With ``--processes 100 130`` the tables are those drawn by the seeds 100 to 129 
 processes (`_imputation_tables`), with as many rows as drawn, and one mask and rate each; the
 imputers then include our fixed densities and ours under the assumption that cells are missing at
 random, whose names begin with "own". ``--realistic 100 130`` draws tables that look like real ones
-(`_realistic_tables`) instead. ``--tables keel`` takes the real tables of `_keel`. ``--errors-only``
+(`_realistic_tables`) instead, ``--structured 100 130`` those of `_structured_tables` (rules,
+parities, panels, designs). ``--tables keel`` takes the real tables of `_keel`. ``--errors-only``
 leaves draws and downstream models out.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/imputation.py [--tables iris crx] [--rates .3]
      [--masks MCAR MAR] [--imputers ours iterative] [--seeds 2] [--max-rows 500]
-     [--processes FIRST END] [--realistic FIRST END] [--errors-only] [--results FILE]
+     [--processes FIRST END] [--realistic FIRST END] [--structured FIRST END] [--errors-only]
+     [--results FILE]
 """
 
 import argparse
@@ -39,6 +41,7 @@ import numpy as np
 import pandas as pd
 from _imputation_tables import KEEL_TABLES, TABLES, hide, load
 from _realistic_tables import KINDS
+from _structured_tables import KINDS as STRUCTURES
 from sklearn.base import clone
 from sklearn.ensemble import (
     ExtraTreesRegressor,
@@ -331,7 +334,8 @@ def read(path):
 def _kind(table):
     """What a table has in common with others that are drawn alike."""
     family, _, seed = table.partition("_")
-    return list(KINDS)[int(seed) % len(KINDS)] if family == "realistic" else family
+    kinds = {"realistic": list(KINDS), "structured": list(STRUCTURES)}.get(family)
+    return kinds[int(seed) % len(kinds)] if kinds else family
 
 
 def summarise(results):
@@ -391,6 +395,7 @@ def main():
     parser.add_argument("--max-rows", type=int, default=500)
     parser.add_argument("--processes", nargs=2, type=int, metavar=("FIRST", "END"))
     parser.add_argument("--realistic", nargs=2, type=int, metavar=("FIRST", "END"))
+    parser.add_argument("--structured", nargs=2, type=int, metavar=("FIRST", "END"))
     parser.add_argument("--errors-only", action="store_true")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -401,7 +406,11 @@ def main():
     known = read(options.results)
     done = set(known[KEYS].itertuples(index=False, name=None))
     cells = list(product(options.tables, options.masks, options.rates, range(options.seeds)))
-    drawn = {"process": options.processes, "realistic": options.realistic}
+    drawn = {
+        "process": options.processes,
+        "realistic": options.realistic,
+        "structured": options.structured,
+    }
     is_own = any(drawn.values())
     if is_own:
         kinds = list(product(options.masks, options.rates))

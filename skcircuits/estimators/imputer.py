@@ -254,6 +254,12 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         if not may_depend(rows, self._schema.cardinalities):
             return None
         _, experts, bounds, weights = self._experts(self.density_)
+        members = getattr(self.density_, "densities_", ())
+        # A component for each training row knows the cells that are hidden
+        kept = [k for k, own in enumerate(members) if getattr(own, "n_components", 1) != "rows"]
+        if kept:
+            experts = [experts[k] for k in kept]
+            weights = None if weights is None else weights[kept]
         known, is_categorical = self._as_known(rows), self._schema.is_categorical
         try:
             predicted = predict_in_turns(experts, known, is_categorical, bounds, weights, rng)

@@ -26,7 +26,7 @@ from skcircuits.numerics._arrays import logsumexp
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 _MIN_CELLS = 5  # missing, and observed, in a column whose missing cells are explained
-_MIN_EVIDENCE = 3.0  # nats, of all columns together, that missing cells depend on anything
+_MIN_EVIDENCE = 1.0  # nats, of all columns together, that missing cells depend on anything
 _MAX_EXPLAINED = 0.9  # of the variance of an indicator
 # Columns that the prior is worth: nothing, own value, one other column, all others
 _PRIOR_COLUMNS = np.array([3.0, 0.5, 0.5, 0.5])

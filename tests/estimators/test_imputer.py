@@ -14,6 +14,7 @@ from sklearn.model_selection import GridSearchCV
 
 from skcircuits import ChowLiuDensity, CircuitImputer, GaussianMixtureDensity, MoATDensity
 from skcircuits.circuits import Categorical, Circuit, Gaussian, Indicator, MultivariateGaussian
+from skcircuits.estimators.shared._completion import predict_in_turns
 
 NAN = np.nan
 MEAN = np.array([1.0, -1.0, 0.5])
@@ -578,6 +579,30 @@ def test_cells_that_are_missing_at_random_are_imputed_as_if_nothing_else_was_pos
     assert not imputer.is_self_masked_.any()
     at_random = CircuitImputer(self_masking=False, **given).fit(X)
     np.testing.assert_allclose(imputer.transform(X), at_random.transform(X), atol=0.05)
+
+
+def test_kernels_do_not_predict_the_training_rows_that_they_consist_of(monkeypatch):
+    asked = []
+
+    def recorded(experts, *arguments):
+        asked.extend(circuit for _, circuit in experts)
+        return predict_in_turns(experts, *arguments)
+
+    monkeypatch.setattr("skcircuits.estimators.imputer.predict_in_turns", recorded)
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0.0, 2.0 * np.pi, 100)
+    curve = np.column_stack([np.cos(angle), np.sin(angle), np.sin(2.0 * angle), angle > 3.0])
+    curve[:, :3] += 0.05 * rng.normal(size=(100, 3))
+    X = np.where(rng.random(curve.shape) < 1.0 / (1.0 + np.exp(2.0 - 2.0 * curve)), np.nan, curve)
+    imputer = CircuitImputer(categorical_features=[3], random_state=0).fit(X)
+    n_components = [getattr(own, "n_components", None) for own in imputer.density_.densities_]
+    assert "rows" in n_components
+    expected = [
+        own.circuit_
+        for own, number in zip(imputer.density_.densities_, n_components, strict=True)
+        if number != "rows"
+    ]
+    assert asked == expected
 
 
 def test_draws_and_given_densities_do_not_depend_on_why_cells_are_missing():

@@ -183,7 +183,10 @@ def test_cells_missing_completely_at_random_rarely_seem_to_depend():
     tables = [
         masked(factor_table(rng, 200), np.full((200, N_COLUMNS), -1.0), rng) for _ in range(40)
     ]
-    assert sum(may_depend(X, NUMBERS) for X in tables) <= 10
+    # A closer look costs time, and rarely finds that own values are the reason
+    assert sum(may_depend(X, NUMBERS) for X in tables) <= 20
+    found = [learn_self_masking(X, predicted(X), {}) for X in tables]
+    assert sum(own is not None for own in found) <= 1
 
 
 @pytest.mark.filterwarnings("error")

@@ -96,7 +96,8 @@ class AutomaticDensity(CircuitDensity):
     weights_ : ndarray of shape (len(densities_),)
         Weights of the densities in the mixture.
     log_likelihood_ : float
-        Mean log likelihood of the training rows (of 1000 of them, if there are more).
+        Mean log likelihood of the training rows (of 1000 of them, if there are more). Only with
+        ``selection="log_likelihood"``.
     selection_ : list of dict
         One entry for each candidate, with the chosen ones first: its ``family`` and the parameters
         that differ from the defaults of its density, its mean held-out ``loss`` with
@@ -180,7 +181,8 @@ class AutomaticDensity(CircuitDensity):
         self.circuit_ = mixed(circuits, self.weights_)
         if self.selection == "cells" and len(self.densities_) > 1:
             self._mean_bounds = mean_bounds(np.where(self._schema.is_categorical, np.nan, rows.X))
-        self.log_likelihood_ = self._mean_log_likelihood(rows)
+        if self.selection == "log_likelihood":  # imputers never evaluate the whole mixture
+            self.log_likelihood_ = self._mean_log_likelihood(rows)
 
     def _thresholds(self, rows):
         """Numbers that decide categories.

@@ -8,7 +8,7 @@ from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._random import draw_states
 
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
-_N_TURNS = 3  # in which the cells of rows are hidden
+_N_TURNS = 6  # in which the cells of rows are hidden: few of them at once
 
 
 def complete_rows(
