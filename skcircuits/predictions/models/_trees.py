@@ -44,7 +44,6 @@ from skcircuits.predictions._closed_forms import (
     NoClosedFormError,
     Problem,
     WeightedSum,
-    closed_form,
     features_of,
     is_plainly_missing,
     last_step,
@@ -241,7 +240,7 @@ def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class TreeForm:
-    """Expectation of a sum of trees; its variance has no closed form.
+    """Expectation of a sum of trees; its variance has the closed form `steps`, if any.
 
     `trees`: the trees, with the constant of the sum; `splits`: their splits in terms of the
     columns; `problem`: the models, for the features of observed cells; `components`: the density;
@@ -255,7 +254,12 @@ class TreeForm:
     problem: Problem
     components: Components | GaussianComponents
     tables: dict[int, FloatArray]
-    bytes_per_row: int = 0  # tasks have few rows
+    steps: ClosedForm | None = None
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Memory that one row takes; tasks of the means have few rows."""
+        return 0 if self.steps is None else self.steps.bytes_per_row
 
     @property
     def name(self) -> str:
@@ -266,21 +270,25 @@ class TreeForm:
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """All rows, or those that miss at most one number."""
-        if with_variance:
-            return np.zeros(len(rows), dtype=bool)
         covered = is_plainly_missing(rows)
+        if with_variance:
+            steps = self.steps
+            return covered & False if steps is None else steps.covers(rows, with_variance=True)
         if isinstance(self.components, GaussianComponents):
             missing = np.isnan(rows.cells[:, self.components.columns]).sum(axis=1)
             covered &= missing <= 1
         return covered
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the means."""
+        """Compute the moments."""
         chunks = list(memory_bound_chunks(len(rows), 2**20, at_most=MAX_ROWS))
         parts = Parallel(n_jobs=self.problem.n_jobs, prefer="threads")(
             delayed(self._means)(rows.take(chunk)) for chunk in chunks
         )
-        return Expectation.exact(np.concatenate(parts) + self.constant)
+        mean = Expectation.exact(np.concatenate(parts) + self.constant)
+        if not with_variance or self.steps is None:
+            return mean
+        return replace(self.steps.expectation(rows, with_variance=True), mean=mean.mean)
 
     def _means(self, rows: IncompleteRows) -> FloatArray:
         missing = np.isnan(rows.cells)
@@ -299,7 +307,7 @@ class TreeForm:
             return TableBranches(weights, self.tables[-1])
         conditioned = self.components.conditioned(rows.evidence)
         weights = np.ascontiguousarray(conditioned.weights.T)
-        means, stds = _missing_number(conditioned)
+        means, stds = missing_number(conditioned)
         return GaussianBranches(weights, means, stds, self.splits, self.tables)
 
 
@@ -344,7 +352,7 @@ def _descend(
     return result.T
 
 
-def _missing_number(conditioned: ConditionedRows) -> tuple[FloatArray, FloatArray]:
+def missing_number(conditioned: ConditionedRows) -> tuple[FloatArray, FloatArray]:
     """Conditional mean and standard deviation of the one missing number, (n, K)."""
     n_components, n_rows, _ = conditioned.means.shape
     # Complete rows do not use theirs
@@ -391,10 +399,6 @@ def build_trees(model: Any, problem: Problem) -> ClosedForm:
     else:
         tables = {j: _state_ratio(table.T, splits, j) for j, table in components.tables.items()}
     return TreeForm(trees, constant, splits, problem, components, tables)
-
-
-for _type in MODELS:
-    closed_form.register(_type, build_trees)
 
 
 def _left_table(components: Components, splits: Splits, problem: Problem) -> FloatArray:
