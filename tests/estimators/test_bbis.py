@@ -961,3 +961,18 @@ def test_collapsed_samples_have_the_probabilities_of_what_remains():
     X = rng.integers([3, 2, 3, 2], size=(60, 4)).astype(float)
     weighter = BBISWeighter(target=target, collapse=[1, 2]).fit(X)
     assert marginal_error(weighter.marginals(), target) < 1e-12
+
+
+@pytest.mark.parametrize("n_states", [3, 12])
+def test_columns_that_a_circuit_leaves_out_do_not_matter(n_states):
+    rng = np.random.default_rng(0)
+    density = ChowLiuDensity().fit(rng.integers(n_states, size=(500, 5)).astype(float))
+    target = density.circuit_.marginalize([1])
+    X = np.concatenate([np.full((1, 5), n_states - 1), rng.integers(n_states, size=(200, 5))])
+    found, expected = (
+        BBISWeighter(target=circuit).fit(rows)
+        for circuit, rows in ((target, X), (target, np.where(np.arange(5) == 1, 0, X)))
+    )
+    assert_allclose(found.weights_, expected.weights_, rtol=1e-6)
+    exact = target.marginals(np.full((1, 5), np.nan))
+    assert max(np.abs(found.marginals()[j] - exact[j][0]).max() for j in exact) < 0.1

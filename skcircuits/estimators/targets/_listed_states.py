@@ -73,8 +73,8 @@ class ListedStates:
             rings.append((_around(reached) > 0) & (reached == 0))
             reached = reached + rings[-1]
         for inner, outer in zip(rings[-2::-1], rings[:0:-1]):
-            share = np.where(outer, mass / np.maximum(_around(inner), 1), 0.0)
-            mass = mass + np.where(inner, _around(share), 0.0)
+            passed = np.where(outer, mass / np.maximum(_around(inner), 1), 0.0)
+            mass = mass + np.where(inner, _around(passed), 0.0)
         return mass.ravel()[self.held]
 
     def improve(self, weights, tables, neighbors):
@@ -110,6 +110,7 @@ def error_near_samples(target, samples, weights):
 
     Zero if these are not few: the others, which are not known, may hold most of the probability.
     """
+    samples = without_other_columns(target, samples)
     rows = _probable_rows(target, samples)
     probabilities = softmax(log_probabilities(target, rows))
     if 1.0 / (probabilities**2).sum() >= FEW_STATES:
@@ -117,7 +118,7 @@ def error_near_samples(target, samples, weights):
     counts = state_counts(target, samples.shape[1])
     pairs = [(samples, weights), (rows, -probabilities)]
     codes, signed = (np.concatenate(part) for part in zip(*pairs))
-    codes = without_other_columns(target, codes).astype(np.int64)
+    codes = codes.astype(np.int64)
     return max(np.abs(np.bincount(c, signed, k)).max() for c, k in zip(codes.T, counts))
 
 

@@ -41,6 +41,7 @@ from skcircuits.stein._targets import (
     meets_zeros,
     own_columns,
     state_counts,
+    without_other_columns,
 )
 from skcircuits.stein.discrepancy import median_gamma
 from skcircuits.stein.gram import distinct_gram
@@ -293,6 +294,7 @@ class WeighingProblem:
         if np.isnan(rows).any():
             return self.target.conditional_marginals(rows)
         counts = state_counts(self.target, rows.shape[1])
+        rows = without_other_columns(self.target, rows)
         return [np.eye(k)[rows[:, j].astype(int)] for j, k in enumerate(counts)]
 
     def _with_identities(self, form, distinct, counts, part_weight=PART_WEIGHT):
