@@ -210,13 +210,13 @@ class ConditionedRows:
     means: FloatArray
     blocks: list[ConditionalBlock]
 
-    def projected(self, slopes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Means and variances of linear functions, slopes (p, k), both of shape (K, n, k)."""
+    def projected_variances(self, slopes: FloatArray) -> FloatArray:
+        """Variances of linear functions, slopes (p, k), shape (K, n, k)."""
         n_components, n_rows, _ = self.means.shape
         variances = np.zeros((n_components, n_rows, slopes.shape[1]))
         for group, spread in self._spreads(slopes):
             variances[:, group.rows] = np.square(spread).sum(axis=0)[:, group.pattern]
-        return self.means @ slopes, variances
+        return variances
 
     def projected_covariances(self, slopes: FloatArray) -> FloatArray:
         """Covariances of linear functions, slopes (p, k), shape (K, n, k, k)."""

@@ -234,7 +234,8 @@ def _nodes(components: GaussianComponents, X: FloatArray, j: int) -> tuple[Float
     """Values of a missing number and their weights given each row, shapes (n, K q)."""
     slopes = (components.columns == j).astype(np.float64)[:, None]
     conditioned = components.conditioned(X)
-    means, variances = (part[..., 0].T for part in conditioned.projected(slopes))
+    means = (conditioned.means @ slopes)[..., 0].T
+    variances = conditioned.projected_variances(slopes)[..., 0].T
     values = means[..., None] + np.sqrt(variances)[..., None] * NODES
     weights = conditioned.weights.T[..., None] * NODE_WEIGHTS
     # Components of negligible posterior probability need no evaluations

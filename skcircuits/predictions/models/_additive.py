@@ -48,36 +48,38 @@ class AdditiveFunction:
         return result
 
     def moments(
-        self, components: GaussianComponents, X: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Conditional mean and variance under a mixture of products, shapes (n, k)."""
+        self, components: GaussianComponents, X: FloatArray, *, with_variance: bool
+    ) -> tuple[FloatArray, FloatArray | None]:
+        """Conditional mean and variance, if asked for, under a mixture of products, (n, k)."""
         conditioned = components.conditioned(X)
-        weights = conditioned.weights[..., None]
-        means, variances = self._given_components(conditioned, components, X)
+        means = self._given_components(conditioned, components, X)
+        posterior = {}
         for j, table in self.tables.items():
-            missing = np.flatnonzero(np.isnan(X[:, j]))
-            masses = components.tables[j]
-            own = masses @ table  # (K, k)
-            spread = np.square(table - own[:, None]) * masses[:, :, None]
-            # A missing category is independent of the numbers within a component, so that its mean
-            # and variance are simply added
-            means[:, missing] += own[:, None]
-            variances[:, missing] += spread.sum(axis=1)[:, None]
+            posterior[j] = components.tables[j] @ table  # (K, k)
+            means[:, np.isnan(X[:, j])] += posterior[j][:, None]
         # Beside the first component: weights that sum to one but for rounding add no variance
+        weights = conditioned.weights[..., None]
         mean = means[0] + (weights * (means - means[0])).sum(axis=0)
-        variance = (weights * (variances + np.square(means - mean))).sum(axis=0)
-        return mean, variance
+        if not with_variance:
+            return mean, None
+        variances = conditioned.projected_variances(self.slopes[components.columns])
+        for j, table in self.tables.items():
+            # A missing category is independent of the numbers within a component, so that its
+            # variance is simply added
+            squares = np.square(table - posterior[j][:, None])
+            spread = (squares * components.tables[j][:, :, None]).sum(axis=1)
+            variances[:, np.isnan(X[:, j])] += spread[:, None]
+        return mean, (weights * (variances + np.square(means - mean))).sum(axis=0)
 
     def _given_components(
         self, conditioned: ConditionedRows, components: GaussianComponents, X: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance per component of all but missing categories, (K, n, k)."""
-        means, variances = conditioned.projected(self.slopes[components.columns])
-        means += self.constant
+    ) -> FloatArray:
+        """Mean per component of all but missing categories, (K, n, k)."""
+        means = conditioned.means @ self.slopes[components.columns] + self.constant
         for j, table in self.tables.items():
             seen = np.flatnonzero(~np.isnan(X[:, j]))
             means[:, seen] += table[X[seen, j].astype(np.intp)]
-        return means, variances
+        return np.asarray(means)
 
 
 def probe(function: Callable[[FloatArray], FloatArray], problem: Problem) -> AdditiveFunction:
@@ -134,10 +136,13 @@ def score_parts(
     """Yield the conditional distributions of an additive function, block by block of rows."""
     conditioned = components.conditioned(X)
     weights = conditioned.weights
-    means, variances = additive._given_components(conditioned, components, X)
+    means = additive._given_components(conditioned, components, X)
+    slopes = additive.slopes[components.columns]
     # A softmax depends on the covariances of several scores
-    if with_covariances:
-        variances = conditioned.projected_covariances(additive.slopes[components.columns])
+    project = (
+        conditioned.projected_covariances if with_covariances else conditioned.projected_variances
+    )
+    variances = project(slopes)
     categories = np.array(sorted(additive.tables), dtype=np.intp)
     for group in group_patterns(np.isnan(X[:, categories])):
         for number, missing in enumerate(group.missing):

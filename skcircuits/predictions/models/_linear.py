@@ -113,8 +113,9 @@ class LinearForm:
         """Compute the moments."""
         if self.components is None:
             return Expectation.exact(self.additive.mean(self.circuit, rows.evidence))
-        mean, variance = self.additive.moments(self.components, rows.evidence)
-        return Expectation.exact(mean, variance)
+        return Expectation.exact(
+            *self.additive.moments(self.components, rows.evidence, with_variance=with_variance)
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -174,7 +174,7 @@ class PiecewiseForm:
     ) -> Iterator[tuple[int, PiecewiseFunction, FloatArray, FloatArray, FloatArray, IntArray]]:
         """Yield column, function, and of each row and component: mean, std, weight and row."""
         identity = np.eye(len(self.components.columns))
-        means, variances = conditioned.projected(identity)
+        means, variances = conditioned.means, conditioned.projected_variances(identity)
         for place, j in enumerate(self.components.columns.tolist()):
             absent = np.isnan(rows.cells[:, j]) & (conditioned.weights > NEGLIGIBLE)
             component, own = np.nonzero(absent)
