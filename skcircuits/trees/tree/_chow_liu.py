@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import softmax
 
 from skcircuits.circuits import Categorical, Circuit, Indicator, Sum
@@ -21,6 +22,8 @@ from skcircuits.trees.tree._trees import (
     tree_unit,
 )
 
+# States per variable from which on sparse products take less time than dense ones
+_MANY_STATES = 32
 _N_INDEPENDENT_STEPS = 10  # EM steps with independent variables before trees are learned
 
 
@@ -50,19 +53,27 @@ def pair_statistics(
 
     `codes` (n_rows, n_variables), `sample_weight` (n_rows,).
     """
-    indicators = layout.one_hot(codes)
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
-    # One matrix product counts all pairs of states of all pairs of variables.
-    counts = (indicators * weight[:, None]).T @ indicators
+    counts = _pair_counts(codes, layout, weight)
     uniform = 1.0 / layout.cardinalities[layout.owner]
     total = weight.sum() + pseudo_count
     nodes = (layout.state_counts(codes, weight) + pseudo_count * uniform) / total
     counts += pseudo_count * np.outer(uniform, uniform)
     counts /= total
     # Within a variable the smoothing above means nothing: a state only meets itself.
-    own = layout.owner[:, None] == layout.owner
-    counts[own] = np.diag(nodes)[own]
+    counts *= layout.owner[:, None] != layout.owner
+    np.fill_diagonal(counts, nodes)
     return PairStatistics(nodes, counts)
+
+
+def _pair_counts(codes: IntArray, layout: StateLayout, weight: FloatArray) -> FloatArray:
+    """Weights of the rows with each pair of states, (n_states, n_states), by one matrix product."""
+    indicators: Any = layout.one_hot(codes)
+    if layout.n_states > _MANY_STATES * layout.n_variables:
+        # As many multiplications as pairs of cells, and not of states
+        indicators = csr_array(indicators)
+        return (indicators * weight[:, None]).T.dot(indicators).toarray()
+    return (indicators * weight[:, None]).T @ indicators
 
 
 def mutual_information(statistics: PairStatistics, layout: StateLayout) -> FloatArray:
@@ -291,10 +302,9 @@ def observed_information(
 
     `codes` (n, n_variables), `sample_weight` (n,) -> (n_variables, n_variables).
     """
-    indicators = layout.one_hot(codes)
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
     uniform = 1.0 / layout.cardinalities[layout.owner]
-    pairs = (indicators * weight[:, None]).T @ indicators
+    pairs = _pair_counts(codes, layout, weight)
     pairs += pseudo_count * np.outer(uniform, uniform)
     totals = layout.sum_states(layout.sum_states(pairs).T).T[layout.owner][:, layout.owner]
     pairs /= np.where(totals > 0, totals, 1.0)

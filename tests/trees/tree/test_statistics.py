@@ -54,3 +54,24 @@ def test_constant_and_equal_columns():
     information = mutual_information(pair_statistics(codes, layout, pseudo_count=0), layout)
     entropy = -(np.log(1 / 3) / 3 + np.log(2 / 3) * 2 / 3)
     np.testing.assert_allclose(information[0], [0, entropy, 0], atol=1e-15)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_pairs_of_many_states_are_counted(weighted):
+    rng = np.random.default_rng(0)
+    cardinalities = np.array([90, 2, 40])
+    codes = rng.integers(0, cardinalities, size=(200, 3))
+    weight = rng.random(200) if weighted else np.ones(200)
+    found = pair_statistics(
+        codes, StateLayout(cardinalities), sample_weight=weight, pseudo_count=0.5
+    )
+    total = weight.sum() + 0.5
+    for u, v in ((0, 1), (0, 2), (1, 2)):
+        table = np.full((cardinalities[u], cardinalities[v]), 0.5 / cardinalities[[u, v]].prod())
+        np.add.at(table, (codes[:, u], codes[:, v]), weight)
+        starts = np.cumsum([0, *cardinalities])
+        block = found.pairs[starts[u] : starts[u + 1], starts[v] : starts[v + 1]]
+        np.testing.assert_allclose(block, table / total, rtol=1e-12)
+    first = found.pairs[:90, :90]
+    np.testing.assert_array_equal(first, np.diag(found.nodes[:90]))
+    assert isinstance(found.pairs, np.ndarray)
