@@ -62,7 +62,9 @@ def _better_normal(
     Columns leave one by one, that with the largest difference first: it takes the worth of the
     others' dependence on it along.
     """
-    parts, covariances, normal = _few_components(X, weights, cardinalities, len(log_densities))
+    parts, n_rows, covariances, normal = _few_components(
+        X, weights, cardinalities, len(log_densities)
+    )
     gains = log_densities - normal
     left = np.arange(len(gains))
     while len(left):
@@ -71,7 +73,9 @@ def _better_normal(
         ratios = np.diagonal(inner, axis1=1, axis2=2) * np.diagonal(
             np.linalg.inv(inner), axis1=1, axis2=2
         )
-        difference = gains[left] - 0.5 * parts @ np.log(ratios)
+        # Of independent columns, -log(1 - R^2) of n rows is one n-th for each other column
+        chance = (len(left) - 1) * parts @ (1.0 / n_rows)
+        difference = gains[left] - 0.5 * np.maximum(parts @ np.log(ratios) - chance, 0.0)
         if difference.max() < _LEAST_GAIN:
             break
         left = np.delete(left, difference.argmax())
@@ -80,8 +84,8 @@ def _better_normal(
 
 def _few_components(
     X: FloatArray, weights: FloatArray, cardinalities: IntArray, n_numbers: int
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weights and covariances of few components over transformed columns.
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Few components over transformed columns: weights, rows behind each covariance, covariances.
 
     Also the mean log density (c,) of each number under their mixture.
     """
@@ -104,4 +108,5 @@ def _few_components(
     logs -= np.log(np.hypot(1.0, sinh_map.curvatures * (numbers - sinh_map.centers)))
     seen = ~np.isnan(numbers) * weights[:, None]
     log_densities = (seen * np.nan_to_num(logs)).sum(axis=0)
-    return state.weights, covariances, log_densities / np.maximum(seen.sum(axis=0), 1e-300)
+    n_rows = state.weights * table.total_weight + state.gaussians.strength
+    return state.weights, n_rows, covariances, log_densities / np.maximum(seen.sum(axis=0), 1e-300)
