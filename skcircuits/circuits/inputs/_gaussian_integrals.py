@@ -35,7 +35,7 @@ _FLAT = 1e-3  # nats between a peak and its approximation
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 _FAR_OUT = 9.0  # standard deviations beyond which there is less mass than 1e-18
 _REACH = 40.0  # standard deviations beyond which the mass underflows
-_MIN_MASS = 1e-5  # of a rectangle, for ten digits of a sum of absolute errors
+MIN_MASS = 1e-5  # of a rectangle, for ten digits of a sum of absolute errors
 
 LogFunction = Callable[[FloatArray], FloatArray]
 
@@ -265,7 +265,7 @@ def _gather(matrices: FloatArray, index: IntArray, n_sides: int = 0) -> FloatArr
 
 
 def log_box_probability(
-    stack: GaussianStack, lower: FloatArray, upper: FloatArray, *, least_mass: float = _MIN_MASS
+    stack: GaussianStack, lower: FloatArray, upper: FloatArray, *, least_mass: float = MIN_MASS
 ) -> FloatArray:
     """Log probability of boxes, one per row.
 
@@ -330,7 +330,7 @@ def _standardized_boxes(
 
 
 def log_standard_box(
-    low: FloatArray, high: FloatArray, correlations: FloatArray, least_mass: float = _MIN_MASS
+    low: FloatArray, high: FloatArray, correlations: FloatArray, least_mass: float = MIN_MASS
 ) -> FloatArray:
     """Log probabilities (n,) of boxes (r, n) under standardised normals (r, r, n)."""
     if len(low) == 1:

@@ -13,6 +13,7 @@ interval, and conical product rules over the triangles of the cells into which l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -22,6 +23,7 @@ from scipy.special import softmax
 
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.inputs._gaussian_integrals import MIN_MASS
 from skcircuits.circuits.inputs.base import InputLayer
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
 from skcircuits.circuits.inputs.restriction._evidence import Breakpoints, Feature, breakpoints
@@ -350,18 +352,32 @@ class _Slices:
         columns = [*self._outer, self._inner]
         self._rows = _directions(known, columns, bounds)
         make_rule = self._panels if len(self._outer) == 1 else self._triangles
-        self._rule, log_density = make_rule(*(marks[v] for v in columns))
-        log_mass = log_density + safe_log(self._rule.weights)
+        nothing = np.full_like(known.X, np.nan)
+        whole = RestrictedCircuit(plan, Evidence(known.X, Box(nothing, nothing))).log_mass()[0]
+        # Absolute errors of rectangles do not count unless all of their sum is small
+        for self._least_mass, self._log_least in (
+            (0.0, np.log(MIN_MASS) + whole),
+            (MIN_MASS, -np.inf),
+        ):
+            self._rule, log_density = make_rule(*(marks[v] for v in columns))
+            log_mass = log_density + safe_log(self._rule.weights)
+            if self._is_enough(log_mass):
+                break
         # Nodes of density zero cannot be conditioned on
         self._kept = np.flatnonzero(log_mass > -np.inf)
         self._log_mass = log_mass[self._kept]
         self.is_possible = len(self._kept) > 0
         self.circuit = RestrictedCircuit(plan, self._at(self._rule.nodes[self._kept])[1])
 
+    def _is_enough(self, log_mass: FloatArray) -> bool:
+        """Whether a sum is so large that absolute errors of its parts do not count."""
+        return bool(np.logaddexp.reduce(log_mass, axis=None, initial=-np.inf) >= self._log_least)
+
     def _log_density(self, nodes: FloatArray) -> FloatArray:
         """Log density of the outer variables at nodes, with the last in its interval."""
         result = np.full(len(nodes), -np.inf)
         possible, evidence = self._at(nodes)
+        evidence = replace(evidence, least_mass=self._least_mass)
         result[possible] = RestrictedCircuit(self._plan, evidence).log_mass()
         return result
 
@@ -375,7 +391,8 @@ class _Slices:
         values = self._panel_values(ends, outer.atoms)
         for _ in range(MAX_HALVINGS):
             is_rough = _is_rough(ends, values)
-            if not is_rough.any():
+            # Halves would only follow the rounding errors of what is too small
+            if not is_rough.any() or not self._is_enough(values + _log_weights(ends)):
                 break
             low, high = ends[is_rough].T
             middles = (low + high) / 2.0
@@ -517,6 +534,11 @@ def _is_rough(ends: FloatArray, values: FloatArray) -> BoolArray:
     last = np.abs(density @ _LAST_COEFFICIENTS).max(axis=1) * widths
     total = (density @ _WEIGHTS) @ widths / 2.0
     return (last > TOLERANCE * total) & (widths > 1e-12 * np.abs(ends).max(axis=1))
+
+
+def _log_weights(ends: FloatArray) -> FloatArray:
+    """Logs of the weights of the nodes of panels (p, 2), (p, N_NODES)."""
+    return np.log(np.diff(ends) * _WEIGHTS / 2.0)
 
 
 def _neighbours(edges: FloatArray) -> FloatArray:

@@ -317,6 +317,31 @@ def test_columns_that_nearly_determine_one_another(correlation, factors):
         assert_allclose(found, norm.cdf((end - mean) / np.sqrt(spread)), rtol=1e-9, atol=1e-14)
 
 
+@pytest.mark.parametrize("end", [-1.0, 3.5, 7.0])
+def test_transformed_columns_with_bounds_beside_a_comparison(end):
+    """Three normal columns against their closed form, also where the probability is small."""
+    factor = np.random.default_rng(3).normal(size=(3, 3))
+    mean, covariance = [0.1, 0.2, -0.3], factor @ factor.T + 0.1 * np.eye(3)
+    arguments = [0, 1, 2], mean, covariance
+    bent = Circuit(JohnsonGaussian(*arguments, np.zeros(3), np.zeros(3)))
+    plain = Circuit(MultivariateGaussian(*arguments))
+    lower = [np.nan, np.nan, end * np.sqrt(covariance[2, 2])]
+    bound = (1.0, -1.0, 0.0), -np.inf, 0.3
+    found, expected = (probability(c, bound, lower=lower) for c in (bent, plain))
+    assert_allclose(found, expected, rtol=1e-9)
+    # Observed cells count by their density, whose scale is no probability
+    free = np.full((1, 4), np.nan)
+    narrow = Gaussian(3, 0.0, 1e-12)
+    low = free.copy()
+    low[0, :3] = lower
+    cells = np.array([[np.nan, np.nan, np.nan, 0.0]])
+    known = Evidence(cells, Box(low, free.copy()))
+    bounds = [LinearBound({0: 1.0, 1: -1.0}, -np.inf, 0.3)]
+    beside = LinearCircuit(Circuit(Product([bent.root, narrow])).plan, [(known, bounds)])
+    height = np.log(norm.pdf(0.0) * 1e12)
+    assert_allclose(np.exp(beside.log_mass()[0] - height), expected, rtol=1e-9)
+
+
 def test_nodes_do_not_multiply_with_components():
     units = [
         JohnsonGaussian([0, 1], [0.1 * k, -0.01 * k], np.eye(2), [0.0, 0.0], [1.0, 0.5])

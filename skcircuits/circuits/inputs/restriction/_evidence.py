@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from skcircuits.circuits.inputs._gaussian_integrals import MIN_MASS
 from skcircuits.circuits.inputs.base import Box, InputLayer, InputUnit
 from skcircuits.circuits.inputs.gaussian import GaussianLayer
 from skcircuits.circuits.inputs.johnson import JohnsonGaussianLayer
@@ -36,11 +37,13 @@ Parts = list[tuple[float, InputUnit]]
 class Evidence:
     """Observed cells `X`, shape (n, n_columns), NaN where free, and a box for the free ones.
 
-    Observed cells count by their density, boxes by their probability.
+    Observed cells count by their density, boxes by their probability. Of boxes of two correlated
+    variables it has an absolute error of 1e-15; those below ``least_mass`` are integrated.
     """
 
     X: FloatArray
     box: Box
+    least_mass: float = MIN_MASS
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -48,7 +51,7 @@ class Evidence:
 
     def rows(self, rows: Rows) -> Evidence:
         """Evidence about some rows."""
-        return Evidence(self.X[rows], self.box.rows(rows))
+        return replace(self, X=self.X[rows], box=self.box.rows(rows))
 
     def outside(self, variables: IntArray) -> BoolArray:
         """Where an observed cell of some variables lies outside its interval, (n_variables, n)."""

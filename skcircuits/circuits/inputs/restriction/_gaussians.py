@@ -142,7 +142,8 @@ class RestrictedGaussians(RestrictedLayer):
         values = self.layer.log_prob(self.evidence.X)
         for group in self.groups:
             if group.n_bounded:
-                values[:, group.rows] += group.normals.log_mass.reshape(len(self.layer), -1)
+                log_mass = group.normals.log_mass_above(self.evidence.least_mass)
+                values[:, group.rows] += log_mass.reshape(len(self.layer), -1)
         values[:, self.evidence.outside(self.layer.variables).any(axis=0)] = -np.inf
         return values
 
@@ -415,7 +416,8 @@ class RestrictedJohnson(RestrictedLayer):
         )
         stop = np.ascontiguousarray(evidence.box.ends[:, layer.variables])
         lower, upper, stop = (self._map.normal(ends) for ends in (*self._ends, stop))
-        self._normal = Evidence(self._map.normal(self._cells), Box(lower, upper, stop=stop))
+        normal, box = self._map.normal(self._cells), Box(lower, upper, stop=stop)
+        self._normal = Evidence(normal, box, evidence.least_mass)
         inner = restrict(layer.normal, self._normal)
         assert isinstance(inner, RestrictedGaussians)
         self._inner = inner

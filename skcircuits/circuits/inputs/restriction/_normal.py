@@ -15,6 +15,7 @@ from numpy.polynomial.legendre import leggauss
 from scipy.special import log_ndtr, ndtr, ndtri_exp
 
 from skcircuits.circuits.inputs._gaussian_integrals import (
+    MIN_MASS,
     clip_to_mass,
     find_support,
     first_coordinate,
@@ -116,10 +117,14 @@ class TruncatedNormals:
     @cached_property
     def log_mass(self) -> FloatArray:
         """Log probabilities of the boxes, (C,); ``-inf`` where empty."""
+        return self.log_mass_above(MIN_MASS)
+
+    def log_mass_above(self, least_mass: float) -> FloatArray:
+        """The same, to an absolute 1e-15 where rectangles have less than a mass."""
         is_empty = (self.low > self.high).any(axis=0)
         # An empty box would have no peak: any other stands in
         low, high = np.where(is_empty, -1.0, self.low), np.where(is_empty, 1.0, self.high)
-        values = log_standard_box(low, high, self.correlations)
+        values = log_standard_box(low, high, self.correlations, least_mass)
         return np.where(is_empty, -np.inf, values)
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
