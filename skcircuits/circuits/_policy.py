@@ -122,9 +122,6 @@ PATTERN_BYTES, FORM_BYTES = 1 << 22, 1 << 22
 # fewer), the time of so many products of coordinates in one matrix product over all patterns: 25 to
 # 90 by the number of columns and the load (measured with 16 to 100 columns).
 PRODUCTS_PER_COLUMN = 45
-# Adding a quadratic form to a row takes the time of so many columns of a matrix product:
-# `svr_missing.py speed`, 10 columns.
-COLUMNS_PER_FORM = 60
 # Products over gathered columns take so many times those over all columns.
 GATHERED_COST = 2.0
 # Triangular products skip the upper triangle in bands of so many rows.

@@ -58,7 +58,7 @@ def _model_has(method):
 
     def check(self):
         fitted = getattr(self, "estimator_", None)
-        model = self._default_estimator(None) if self.estimator is None else self.estimator
+        model = self._chosen_estimator()
         getattr(model if fitted is None else fitted, method)
         return True
 

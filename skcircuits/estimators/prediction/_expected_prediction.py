@@ -408,15 +408,17 @@ class ExpectedPredictionMixin(
         self.stacking_weights_ = np.ones(1) if self._stack is None else self._stack.weights
         self.method_ = self._way_of(self._responses[0])
 
+    def _chosen_estimator(self, y=None):
+        return self._default_estimator(y) if self.estimator is None else self.estimator
+
     def _fit_models(self, X, y, sample_weight, fit_params):
         """Learn the models and the density of the rows."""
-        model = self._default_estimator(y) if self.estimator is None else self.estimator
+        model = self._chosen_estimator(y)
         check_kind(model, get_tags(self).estimator_type)
         frozen = isinstance(model, FrozenEstimator)
         targets = None if y is None and frozen else self._check_targets(y, X)
         encoded = self._learn_table(X)
-        if self.estimator is None:
-            model = self._default_estimator(y)  # made for these columns
+        model = self._chosen_estimator(y)  # the default is made for these columns
         check_reads_columns(model, self._schema)
         self._check_covers_columns()
         sample_weight = check_weights(sample_weight, encoded)
@@ -538,13 +540,13 @@ class ExpectedPredictionMixin(
             The weights and parameters of `fit` that the inner estimator requests.
         """
         mapping = MethodMapping().add(caller="fit", callee="fit")
-        inner = self._default_estimator(None) if self.estimator is None else self.estimator
+        inner = self._chosen_estimator()
         router = MetadataRouter(owner=self).add_self_request(self)
         return router.add(estimator=inner, method_mapping=mapping)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        inner = self._default_estimator(None) if self.estimator is None else self.estimator
+        inner = self._chosen_estimator()
         own = tags_of(inner)
         tags.target_tags = own.target_tags
         tags.classifier_tags = own.classifier_tags or tags.classifier_tags

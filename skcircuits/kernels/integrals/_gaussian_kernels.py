@@ -16,7 +16,6 @@ import numpy as np
 
 from skcircuits.circuits._policy import (
     BAND_ROWS,
-    COLUMNS_PER_FORM,
     FORM_BYTES,
     GATHERED_COST,
     GAUSSIAN_BYTES,
@@ -230,17 +229,8 @@ def _incomplete_rows(
     for block in blocks:
         group = block.group
         smoothed = _smoothed(stack, block, gammas)
-        is_joined = not stack.is_shared and _is_cheaper_joined(scaled, group)
-        width = scaled.width if is_joined else stack.n_columns + 1
-        left_side = np.zeros((stack.n_components, len(group.rows), width))
-        _write_left_side(left_side, stack, X, block, centres, gammas, smoothed)
+        left_side = _left_side(stack, X, block, centres, gammas, smoothed)
         roots = _of_patterns(smoothed[0], group)
-        if is_joined:
-            forms = left_side[:, :, stack.n_columns + 1 :]
-            scaled.write_coefficients(forms, group.missing, group.pattern, roots)
-            for place in row_slices(len(group.rows), _rows_per_block(len(forms), len(points))):
-                yield group.rows[place], left_side[:, place] @ scaled.with_products
-            continue
         start = 0
         for part, forms in quadratic_forms(scaled, block.group, roots):
             stop = start + len(part.rows)
@@ -248,14 +238,6 @@ def _incomplete_rows(
             for place, values in _sums_of_products_and_forms(sides, forms, part.pattern, sharers):
                 yield part.rows[place], values
             start = stop
-
-
-def _is_cheaper_joined(points: ScaledPoints, group: PatternGroup) -> bool:
-    """Whether forms are columns of the one product, computed again for rows of one pattern."""
-    # Products that forms of their own, one per pattern, would have saved
-    repeated = (len(group.rows) - group.n_patterns) * points.n_products
-    has_products = points.has_products(group.missing.shape[1])
-    return has_products and repeated <= COLUMNS_PER_FORM * len(group.rows)
 
 
 def _sums_of_products_and_forms(
@@ -298,16 +280,15 @@ def _smoothed(
     return invert_lower(lower), log_diagonal(lower) - block.distinct_half_log_precisions
 
 
-def _write_left_side(
-    left_side: FloatArray,
+def _left_side(
     stack: GaussianStack,
     X: FloatArray,
     block: ConditionalBlock,
     centres: FloatArray,
     gammas: FloatArray,
     smoothed: tuple[FloatArray, FloatArray],
-) -> None:
-    """Write [u, c], everything less the centres, to the first columns of (K, n, d + 1 or more)."""
+) -> FloatArray:
+    """[u, c] of all rows, everything less the centres, shape (K, n, d + 1)."""
     roots, half_log_determinants = smoothed
     group = block.group
     missing = group.missing[group.pattern]
@@ -315,6 +296,7 @@ def _write_left_side(
     means = block.offsets + offsets[:, missing].transpose(2, 0, 1)  # (m, K, n)
     pulled = gammas[missing].T[:, None] * means  # G m
     moved = means - 2.0 * _solve(stack, _of_patterns(roots, group), group.pattern, pulled)  # u_m
+    left_side = np.empty((stack.n_components, len(group.rows), stack.n_columns + 1))
     linear = left_side[:, :, : stack.n_columns]
     np.subtract(X[group.rows], centres[stack.shape][:, None], out=linear)
     linear[:, np.arange(len(missing))[:, None], missing] = 0.0
@@ -323,6 +305,7 @@ def _write_left_side(
     constant -= np.einsum("mkn,mkn->kn", pulled, moved)
     constant -= half_log_determinants.reshape(len(centres), -1)[stack.shape][:, group.pattern]
     linear[:, np.arange(len(missing))[:, None], missing] = moved.transpose(1, 2, 0)
+    return left_side
 
 
 def _solve(
@@ -377,31 +360,25 @@ class ScaledPoints:
         n_gathered = min(n_missing, self.stack.n_columns - n_missing) + 1
         return self.n_products <= PRODUCTS_PER_COLUMN * n_gathered
 
-    @property
-    def width(self) -> int:
-        """Number of rows of `with_products`."""
-        return self.stack.n_columns + 1 + self.n_products + 1
+    def coefficients(self, missing: IntArray, roots: FloatArray) -> FloatArray:
+        """Factors of `products` (K, P, products + 1) for missing columns (P, n_missing) and roots.
 
-    def write_coefficients(
-        self, result: FloatArray, missing: IntArray, pattern: IntArray, roots: FloatArray
-    ) -> None:
-        """Write the factors of `products` for n rows to zeros (K, n, products + 1).
-
-        ``missing`` (P, n_missing), ``roots`` (n_missing, n_missing, K, P) of patterns, ``pattern``
-        (n,) of each row.
+        ``roots``: shape (n_missing, n_missing, K, P).
         """
         size, _, n_components, n_patterns = roots.shape
         i, j = np.tril_indices(size)
         inverses = gram_of_lower(roots.reshape(size, size, -1))[i, j]
         # 2 t' P^-1 t: off-diagonal entries count twice
         inverses *= np.where(i == j, 2.0, 4.0)[:, None]
-        values = of_rows(inverses.reshape(len(i), n_components, n_patterns), pattern)
         place = (np.cumsum(self.incomplete) - 1)[missing.T]
         # the columns of a pattern ascend, so that (i, j) stays in the lower triangle
         row, column = place[i], place[j]
-        cells = of_rows(row * (row + 1) // 2 + column, pattern)
-        result[:, np.arange(len(pattern)), cells] = values.transpose(1, 0, 2)
+        cells = row * (row + 1) // 2 + column
+        values = inverses.reshape(len(i), n_components, n_patterns)
+        result = np.zeros((n_components, n_patterns, self.n_products + 1))
+        result[:, np.arange(n_patterns), cells] = values.transpose(1, 0, 2)
         result[:, :, -1] = -1.0
+        return result
 
     @cached_property
     def linear(self) -> FloatArray:
@@ -410,11 +387,10 @@ class ScaledPoints:
         return np.concatenate([2.0 * self.columns, ones], axis=1)
 
     @cached_property
-    def with_products(self) -> FloatArray:
-        """The vectors 2 t, ones, products t_i t_j and distances by column, (K, width, m)."""
-        start = self.stack.n_columns + 1
-        result = np.empty((len(self.centres), self.width, len(self.points)))
-        result[:, :start] = self.linear
+    def products(self) -> FloatArray:
+        """Products t_i t_j with i >= j, then the distances, shape (K, products + 1, m)."""
+        result = np.empty((len(self.centres), self.n_products + 1, len(self.points)))
+        start = 0
         kept = self.columns[:, self.incomplete]
         for i in range(kept.shape[1]):
             stop = start + i + 1
@@ -422,11 +398,6 @@ class ScaledPoints:
             start = stop
         result[:, -1] = self.distances
         return result
-
-    @property
-    def products(self) -> FloatArray:
-        """Products t_i t_j with i >= j, then the distances, shape (K, products + 1, m)."""
-        return self.with_products[:, self.stack.n_columns + 1 :]
 
     @cached_property
     def columns(self) -> FloatArray:
@@ -474,9 +445,7 @@ def quadratic_forms(
     for number, block in enumerate(group.blocks(step)):
         own = roots[..., number * step : number * step + block.n_patterns]
         if points.has_products(size):
-            factors = np.zeros((n_components, block.n_patterns, points.n_products + 1))
-            points.write_coefficients(factors, block.missing, np.arange(block.n_patterns), own)
-            yield block, factors @ points.products
+            yield block, points.coefficients(block.missing, own) @ points.products
             continue
         forms = np.empty((n_components, block.n_patterns, n_points))
         # Sums over the missing columns, or over the observed ones where these are fewer
