@@ -82,49 +82,62 @@ LOOKUP_TABLES = TableBudget((8192, 2048, 512, 128), 2**22, 4096)
 # pairs of codes and completions (evaluate.py (a), "expectation", "mpe", "conditional sample").
 TRACE_TABLES = TableBudget((256,), 2**20, 2048, min_units=512, max_remaining=0.5)
 
-# Kernel matrices: sizes of blocks, by what the caches hold where no benchmark is named
+# Kernel matrices. "N times" is the processor time with a sixteenth of a constant, "N times above"
+# that with sixteen times as much, on one core with `expected_gram.balanced_circuit` of 16 and 60
+# binary columns and with normal mixtures of 10 to 100 columns, 30 % of the cells missing. Constants
+# without a number changed it by less than a tenth: they bound the memory.
 
 # Values of all units stay near the cache: for a block of rows and all points, and for one row and
-# a block of points. Tables are read and written one by one, so larger blocks stay fast.
+# a block of points. Tables are read and written one by one, so larger blocks stay fast
+# (1.3 times).
 ROW_BYTES, POINT_BYTES, TABLE_BYTES = 2**23, 2**24, 2**26
-# Tables of distinct points pay when they leave at most this fraction of the values.
+# Tables of distinct points pay when they leave at most this fraction of the values (30 times
+# without tables).
 MAX_FRACTION = 0.5
 
 # Up to this many outputs, multiplying the values of every component of a mixture takes less time
-# than adding them up first.
+# than adding them up first (1.2 to 1.5 times the time without).
 MAX_OUTPUTS = 8
 
-# No block takes more rows than this, so that there is work for several processes.
+# No block takes more rows than this, so that there is work for several processes (1.5 to 2.3 times,
+# 2.9 to 4.9 times).
 PAIR_ROWS, POINT_ROWS, COMPLETE_ROWS = 256, 1024, 2048
-# Joint units factorise each pattern of a row with all of a column block: wide blocks share that.
+# Joint units factorise each pattern of a row with all of a column block: wide blocks share that
+# (1.3 times with square blocks of 10 columns).
 JOINT_COLUMNS = 1024
 
-# Numbers in the largest array of a block of pairs: they stay in the cache.
+# Numbers in the largest array of a block of pairs: they stay in the cache (1.3 to 1.8 times, 1.4 to
+# 3.8 times above).
 CACHE_NUMBERS = 3 * 2**15
-# The same for joint units: conditioning them on the rows of a block costs more than memory.
+# The same for joint units: conditioning them on the rows of a block costs more than memory
+# (1.6 times).
 JOINT_NUMBERS = 2**22
-# Numbers in the values of a region that are computed before all blocks, and gathered by them.
+# Numbers in the values of a region that are computed before all blocks, and gathered by them (1.1
+# to 1.4 times without such values in latent trees of 8 and 12 columns).
 SHARED_NUMBERS = 2**19
-# Pairs of circuits per pair of distinct ones that make the detour pay.
-SMALLEST_GAIN = 4
-# Up to this many states a table is smaller than the values of most pairs of units.
+# Pairs of circuits per pair of distinct ones that make the detour pay: with 4 and with 256 such
+# trees took up to 1.2 times as long.
+SMALLEST_GAIN = 16
+# Up to this many states a table is smaller than the values of most pairs of units (3 to 4 times,
+# 2 times above).
 TABLE_STATES = 16
 
-# Temporaries per block of means of a joint Gaussian.
+# Temporaries per block of means of a joint Gaussian (1.3 times above with 20 columns).
 GAUSSIAN_BYTES = 1 << 20
 # A matrix product of fewer rows spends its time on laying out the points, so that blocks of these
 # rows pay even where their values, up to so many bytes, leave the cache: `svr_missing.py speed`.
 PRODUCT_ROWS, PRODUCT_BYTES = 128, 1 << 25
 # Gathered points of a block of patterns stay in the cache; forms of many patterns at once, which
-# products need.
+# products need (1.2 times with 100 columns; 1.5 times with 20).
 PATTERN_BYTES, FORM_BYTES = 1 << 22, 1 << 22
 # A triangular product per pattern takes, for each missing column (or observed one, if these are
 # fewer), the time of so many products of coordinates in one matrix product over all patterns: 25 to
 # 90 by the number of columns and the load (measured with 16 to 100 columns).
 PRODUCTS_PER_COLUMN = 45
-# Products over gathered columns take so many times those over all columns.
-GATHERED_COST = 2.0
-# Triangular products skip the upper triangle in bands of so many rows.
+# Products over gathered columns take so many times those over all columns: measured with 3 to 20
+# factors of 10 to 100 columns, 3 to 50 % missing; with 2 they took up to 1.7 times as long.
+GATHERED_COST = 16.0
+# Triangular products skip the upper triangle in bands of so many rows (1.1 times with 100 columns).
 BAND_ROWS = 8
 # Values of piecewise polynomials held at once.
 PIECE_VALUES = 2**20
