@@ -356,7 +356,7 @@ class _Slices:
         whole = RestrictedCircuit(plan, Evidence(known.X, Box(nothing, nothing))).log_mass()[0]
         # Absolute errors of rectangles do not count unless all of their sum is small
         for self._least_mass, self._log_least in (
-            (0.0, np.log(MIN_MASS) + whole),
+            (0.0, float(np.log(MIN_MASS) + whole)),
             (MIN_MASS, -np.inf),
         ):
             self._rule, log_density = make_rule(*(marks[v] for v in columns))
