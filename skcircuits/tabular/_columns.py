@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from difflib import get_close_matches
 from itertools import repeat
 from numbers import Integral, Real
@@ -181,17 +182,22 @@ class Column:
             )
 
     def is_inexact(self, values: NDArray[Any], missing_value: object = np.nan) -> BoolArray:
-        """Mark the observed cells that `encode` loses, shape (n,): unseen, or rounded integers."""
+        """Mark the observed cells that `encode` loses, shape (n,): unseen and rounded ones."""
         if self.categories is not None:
             return self.is_unseen(values, missing_value)
+        if self.has_dates and values.dtype.kind == "M":
+            # Numbers of days lose nanoseconds; missing dates differ from themselves
+            return (dates_of_days(to_days(values)) != values) & ~np.isnat(values)
         if values.dtype != object:
             return np.zeros(len(values), dtype=bool)
         return np.array(
             [
                 # From 2^53 on floats skip integers: such cells are kept beside their rounded
-                # values
-                isinstance(cell, Integral)
-                and abs(int(cell)) >= MAX_INTEGER
+                # values, and so are decimals, which are not the nearest float
+                (
+                    (isinstance(cell, Integral) and abs(int(cell)) >= MAX_INTEGER)
+                    or (isinstance(cell, Decimal) and not cell.is_nan())
+                )
                 and cell != missing_value
                 for cell in values.tolist()
             ],

@@ -95,7 +95,9 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
     if dtype == nw.String:
         return RawColumn(series.name, series.to_numpy(), True)
     if dtype in (nw.Datetime, nw.Date):
-        dates = series.to_numpy().astype("datetime64[us]")
+        dates = series.to_numpy()
+        # Date objects have no unit of their own; that of others shows what numbers of days lose
+        dates = dates if dates.dtype.kind == "M" else dates.astype("datetime64[us]")
         return RawColumn(series.name, dates, False)
     if dtype == nw.Object:
         # It depends on the cells: objects may be numbers, categories, or invalid cells

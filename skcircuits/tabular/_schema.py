@@ -219,7 +219,9 @@ class TableSchema:
         """Turn floats back into cells, as an array; `unseen` cells go in as they are."""
         if self._has_only_numbers:
             return codes.copy()
-        cells = self._decode_columns(codes, unseen or {})
+        # Dates among objects hold no more than microseconds
+        kept = {j: own for j, own in (unseen or {}).items() if not self.columns[j].has_dates}
+        cells = self._decode_columns(codes, kept)
         # One category among numbers makes the whole array one of objects
         dtype = float if all(cell.dtype.kind == "f" for cell in cells) else object
         decoded = np.empty(codes.shape, dtype=dtype)
@@ -230,10 +232,13 @@ class TableSchema:
     def _decode_columns(self, codes: FloatArray, unseen: UnseenCells) -> list[NDArray[Any]]:
         cells = [column.decode(codes[..., j]) for j, column in enumerate(self.columns)]
         for j, (rows, values) in unseen.items():
-            if self.columns[j].categories is None:
+            if self.columns[j].has_dates:
+                cells[j] = cells[j].astype(values.dtype)
+            elif self.columns[j].categories is None:
                 # Among integers that floats round one float would make floats of all
                 cells[j] = _to_integers(cells[j])
-            cells[j] = cells[j].astype(object)
+            else:
+                cells[j] = cells[j].astype(object)
             cells[j][..., rows] = values
         return cells
 

@@ -1,6 +1,7 @@
 """Completions against closed forms and enumeration; containers, options, invariances."""
 
 import itertools
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -614,3 +615,37 @@ def test_draws_and_given_densities_do_not_depend_on_why_cells_are_missing():
             for own in (False, True)
         ]
         np.testing.assert_array_equal(*imputed)
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Oslo"])
+def test_observed_dates_keep_their_nanoseconds(zone):
+    when = pd.date_range("2020-01-01", periods=40, freq="h", tz=zone)
+    when += pd.to_timedelta(1237 * np.arange(40), "ns")
+    X = pd.DataFrame({"when": when, "x": np.arange(40.0)})
+    X.loc[::7, "when"] = pd.NaT
+    completed = CircuitImputer(density="gaussian_mixture", random_state=0).set_output(
+        transform="pandas"
+    )
+    found = completed.fit_transform(X)["when"]
+    observed = X["when"].notna()
+    assert found.dtype == X["when"].dtype
+    assert found[observed].equals(X["when"][observed])
+    assert found.notna().all()
+    assert abs(found[7] - when[7]) < pd.Timedelta("30min")
+    array = CircuitImputer(density="gaussian_mixture", random_state=0).fit_transform(X)
+    assert array[1, 0] == X["when"][1].tz_localize(None).floor("us") - (
+        pd.Timedelta("1h") if zone else pd.Timedelta(0)
+    )
+
+
+def test_observed_decimals_stay():
+    prices = [Decimal(f"{k}.{k:02}") for k in range(1, 41)]
+    X = pd.DataFrame({"price": prices, "x": np.arange(40.0)})
+    X.loc[::7, "price"] = None
+    imputer = CircuitImputer(density="gaussian_mixture", random_state=0).set_output(
+        transform="pandas"
+    )
+    found = imputer.fit_transform(X)["price"]
+    observed = X["price"].notna()
+    assert found[observed].tolist() == X["price"][observed].tolist()
+    assert abs(float(found[7]) - 8.08) < 0.5
