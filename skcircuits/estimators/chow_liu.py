@@ -57,10 +57,10 @@ class ChowLiuDensity(DiscreteDensity):
     Notes
     -----
     In columns of integers with few distinct values, every value is a state. Other numerical columns
-    are divided into quantile bins with a uniform density, so that scores are densities in the
-    original units. A value that many rows have, such as zero in a column of debts, is a further
-    state: a point mass, which enters scores with its probability instead of a density. Integers
-    that did not occur in `fit` are treated as missing.
+    are divided into quantile bins with a uniform density, the outermost further where the density
+    falls, so that scores are densities in the original units. A value that many rows have, such as
+    zero in a column of debts, is a further state: a point mass, which enters scores with its
+    probability instead of a density. Integers that did not occur in `fit` are treated as missing.
 
     If cells are missing, the tree is learned from the pairs of cells that are observed together,
     and its tables are learned by expectation maximisation. The trees of a mixture are learned from

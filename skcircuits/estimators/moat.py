@@ -116,9 +116,10 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     Notes
     -----
     In columns of integers with few distinct values, every value is a state. Other numerical columns
-    are divided into quantile bins with a uniform density, so that scores are densities in the
-    original units. A value that many rows have, such as zero in a column of debts, is a further
-    state: a point mass, which enters scores with its probability instead of a density.
+    are divided into quantile bins with a uniform density, the outermost further where the density
+    falls, so that scores are densities in the original units. A value that many rows have, such as
+    zero in a column of debts, is a further state: a point mass, which enters scores with its
+    probability instead of a density.
 
     In tables of 512 or more columns, gradients are computed in single precision and neglect changes
     of edge weights below a two-thousandth of the degree of a vertex in the Laplacian, which is much

@@ -67,10 +67,10 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
     Notes
     -----
     In columns of integers with few distinct values, every value is a state. Other numerical columns
-    are divided into quantile bins with a uniform density, so that scores are densities in the
-    original units. A value that many rows have, such as zero in a column of debts, is a further
-    state: a point mass, which enters scores with its probability instead of a density. Integers
-    that did not occur in `fit` are treated as missing.
+    are divided into quantile bins with a uniform density, the outermost further where the density
+    falls, so that scores are densities in the original units. A value that many rows have, such as
+    zero in a column of debts, is a further state: a point mass, which enters scores with its
+    probability instead of a density. Integers that did not occur in `fit` are treated as missing.
 
     Missing cells of training rows are drawn from a Chow-Liu tree for the growth of the structure.
     The parameters are then learned from the incomplete rows by expectation maximisation.

@@ -18,6 +18,10 @@ from skcircuits.tabular.queries import Boxes
 # How far the bin of a number in many rows reaches around it, as a fraction of the range, where
 # other numbers are too near for a point mass
 _REACH = 1e-3
+# An outermost bin is divided into parts with at least so many rows, each division with as many
+# parameters: its edge, its fraction, and as much again for the choice among all edges
+_MIN_TAIL_ROWS = 5.0
+_TAIL_PARAMETERS = 4.0
 # Numbers within so many neighbouring floats are told apart by rounding alone
 _FEW_FLOATS = 64
 # A point mass takes up the floats beside its number. How far away the next numbers must be, in
@@ -32,9 +36,10 @@ class Discretizer:
     Made by `Discretizer.fit`. A categorical column keeps its codes. A column of integers or
     neighbouring floats with few distinct values, and a constant one, has these as states. Any other
     column is cut into bins with uniform density inside: quantile bins between the least and
-    the greatest number seen and, beyond them, one guard bin on each side, as wide as the
-    range seen. Guard bins hold no training row; a smoothed model gives them a little mass,
-    so that a new number slightly out of range is improbable and not impossible.
+    the greatest number seen, of which the outermost are divided where the density falls. Beyond
+    them lies one guard bin on each side, as wide as the range seen. Guard bins hold no training
+    row; a smoothed model gives them a little mass, so that a new number slightly out of range is
+    improbable and not impossible.
 
     A number that many rows have is a state of its own among the bins. In columns of integers it
     is a bin, half a unit to either side. Elsewhere it is a point mass: its bin holds this number
@@ -248,12 +253,52 @@ def _cut(
             last = distinct[-1] + reach[-1]
     span = last - first
     inner = _inner_edges(distinct, masses, n_bins, is_heavy, reach)
+    ends = [first, *inner, last]
+    for low, high in {(ends[0], ends[1]), (ends[-2], ends[-1])}:
+        inside = (low <= distinct) & (distinct < high)
+        divided = _tail_edges(distinct[inside], masses[inside] * weight.sum(), low, high)
+        inner = np.union1d(inner, divided)
     # The density of a narrower bin might overflow
     inner = inner[np.diff(inner, prepend=first) >= MIN_RANGE]
     edges = np.concatenate([[first - span, first], inner, [last, last + span]])
     points = np.full(len(edges) - 1, np.nan)
     points[np.searchsorted(edges, distinct[is_point], side="right") - 1] = distinct[is_point]
     return edges, points
+
+
+def _tail_edges(distinct: FloatArray, counts: FloatArray, low: float, high: float) -> list[float]:
+    """Edges that divide an outermost bin, in which the density of a skewed column falls.
+
+    A division in two uniform parts is kept if their likelihood exceeds that of one by the
+    Bayesian information criterion.
+    """
+    if len(distinct) < 2:
+        return []
+    edges = distinct[:-1] + np.diff(distinct) / 2
+    if (distinct == np.floor(distinct)).all():
+        edges = np.floor(edges) + 0.5
+    ends = np.cumsum(counts)
+    total, below = ends[-1], ends[:-1]
+    above = total - below
+    # A bin is closed on the left: an edge that rounds to the lower number would not part them
+    edges = np.where(edges > distinct[:-1], edges, distinct[1:])
+    is_possible = np.minimum(below, above) >= _MIN_TAIL_ROWS
+    is_possible &= np.minimum(edges - low, high - edges) >= MIN_RANGE
+    if not is_possible.any():
+        return []
+    below, above, edges = below[is_possible], above[is_possible], edges[is_possible]
+    gains = below * np.log(below / total * (high - low) / (edges - low))
+    gains += above * np.log(above / total * (high - low) / (high - edges))
+    best = int(gains.argmax())
+    if gains[best] <= _TAIL_PARAMETERS * np.log(total) / 2:
+        return []
+    edge = float(edges[best])
+    is_below = distinct < edge
+    return [
+        *_tail_edges(distinct[is_below], counts[is_below], low, edge),
+        edge,
+        *_tail_edges(distinct[~is_below], counts[~is_below], edge, high),
+    ]
 
 
 def _inner_edges(

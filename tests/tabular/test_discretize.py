@@ -33,7 +33,7 @@ def discretizer(X):
 
 def test_columns_are_cut_where_states_would_be_many(discretizer):
     assert discretizer.is_categorical.tolist() == [False, True, True, True, False, True]
-    assert discretizer.cardinalities.tolist() == [7, 7, 3, 1, 7, 1]
+    assert discretizer.cardinalities.tolist() == [8, 7, 3, 1, 7, 1]
     np.testing.assert_array_equal(discretizer.values[1], np.arange(-3, 4))
     np.testing.assert_array_equal(discretizer.values[3], [2.5])
     np.testing.assert_array_equal(discretizer.values[5], [0.0])
@@ -42,9 +42,28 @@ def test_columns_are_cut_where_states_would_be_many(discretizer):
 def test_training_rows_fill_the_inner_bins_evenly(X, discretizer):
     states = discretizer.encode(X)
     np.testing.assert_array_equal(np.isnan(states), np.isnan(X))
-    counts = np.bincount(states[~np.isnan(states[:, 0]), 0].astype(int), minlength=7)
+    counts = np.bincount(states[~np.isnan(states[:, 0]), 0].astype(int), minlength=8)
     assert counts[0] == counts[-1] == 0
-    assert counts[1:-1].max() - counts[1:-1].min() <= 5
+    # The column is skewed: the outermost bin on the right is divided
+    quantiles = np.append(counts[1:5], counts[5] + counts[6])
+    assert np.ptp(quantiles) <= 5
+
+
+def test_outermost_bins_are_divided_where_the_density_falls():
+    rng = np.random.default_rng(0)
+    columns = np.stack(
+        [rng.random(2000), rng.exponential(size=2000), -np.exp(1.5 * rng.normal(size=2000))], axis=1
+    )
+    discretizer = Discretizer.fit(columns, np.zeros(3, dtype=int))
+    n_uniform, n_exponential, n_lognormal = discretizer.cardinalities
+    assert n_uniform == 10 < min(n_exponential, n_lognormal)
+    assert max(n_exponential, n_lognormal) < 20
+    # Rows that are spread evenly over their bins keep the mean
+    middles = discretizer.decode(discretizer.encode(columns), None)
+    np.testing.assert_allclose(middles.mean(axis=0), columns.mean(axis=0), rtol=0.05)
+    integers = np.floor(100 * columns[:, 1])[:, None]
+    edges = Discretizer.fit(integers, np.zeros(1, dtype=int)).bin_edges[0]
+    np.testing.assert_array_equal(edges[1:-1] % 1, 0.5)
 
 
 def test_log_volume_makes_bins_integrate_to_one(discretizer):
@@ -80,7 +99,7 @@ def test_numbers_out_of_range_are_improbable_then_impossible(X, discretizer):
     span = seen.max() - seen.min()
     rows = np.full((3, 6), np.nan)
     rows[:, 0] = seen.max() + 0.5 * span, seen.min() - 0.5 * span, seen.max() + 2 * span
-    assert discretizer.encode(rows)[:, 0].tolist() == [6, 0, 6]
+    assert discretizer.encode(rows)[:, 0].tolist() == [7, 0, 7]
     volume = discretizer.log_volume(rows)
     assert np.isfinite(volume[:2]).all() and np.isposinf(volume[2])
 
