@@ -707,8 +707,9 @@ def test_each_answer_is_explained(numbers, classes):
     boosting = GradientBoostingClassifier(n_estimators=2)
     explained = classifier(boosting).fit(numbers[0], y).explain_method()
     assert explained["decision_function"].startswith("exact: probabilities of leaves")
-    assert explained["predict_proba"].startswith("draws: ")
-    assert "link" in explained["predict_proba"]
+    assert explained["predict_proba"].startswith("exact: steps between thresholds")
+    nearest = classifier(KNeighborsClassifier()).fit(*classes).explain_method()["predict_proba"]
+    assert nearest.startswith("draws: KNeighborsClassifier has no closed form")
     three = classifier(LogisticRegression()).fit(*classes)
     assert three.explain_method()["predict_proba"].startswith("exact: softmax link")
     drawn = regressor(Ridge(), method="draws").fit(*numbers)
