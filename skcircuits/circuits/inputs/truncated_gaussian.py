@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs.base import Box, DensityLayer, InputUnit
+from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian
 from skcircuits.circuits.inputs.gaussian import Gaussian
 from skcircuits.circuits.inputs.johnson import JohnsonGaussian, JohnsonGaussianLayer
 from skcircuits.circuits.inputs.multivariate_gaussian import (
@@ -318,6 +319,12 @@ class TruncatedGaussian(InputUnit):
 @within.register
 def _gaussian_within(unit: Gaussian, variable: int, low: float, high: float) -> Parts:
     joint = MultivariateGaussian([variable], [unit.mean], [[unit.std**2]])
+    return _joint_within(joint, variable, low, high)
+
+
+@within.register
+def _factor_gaussian_within(unit: FactorGaussian, variable: int, low: float, high: float) -> Parts:
+    joint = MultivariateGaussian(unit.variables, unit.mean, unit.covariance)
     return _joint_within(joint, variable, low, high)
 
 

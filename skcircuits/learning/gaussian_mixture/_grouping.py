@@ -23,7 +23,7 @@ from skcircuits.protocols import FloatArray, IntArray
 
 # Components of the mixture, rows of each, at least, and iterations. It sees no more rows
 _N_COMPONENTS, _COMPONENT_ROWS, _N_ITERATIONS, _MAX_ROWS = 8, 20, 20, 2000
-_LEAST_GAIN = 0.02  # nats per row by which a column must gain to be grouped
+_MIN_GAIN = 0.02  # nats per row by which a column must gain to be grouped
 
 
 def grouped_columns(
@@ -76,7 +76,7 @@ def _better_normal(
         # Of independent columns, -log(1 - R^2) of n rows is one n-th for each other column
         chance = (len(left) - 1) * parts @ (1.0 / n_rows)
         difference = gains[left] - 0.5 * np.maximum(parts @ np.log(ratios) - chance, 0.0)
-        if difference.max() < _LEAST_GAIN:
+        if difference.max() < _MIN_GAIN:
             break
         left = np.delete(left, difference.argmax())
     return [int(i) for i in left]
