@@ -38,8 +38,8 @@ MISSING = """## Not reproduced
   because of their results. The commands of the neighbouring entries also run them; stored results
   are not computed again. One trial of an entry of `elevators` takes one to two and a half minutes
   (Figure 2).
-- Mixtures of all trees, Table 1: on msweb and ad only runs of few iterations were made to save CPU
-  time. One iteration takes about 45 seconds. Both were still improving after eight.
+- Mixtures of all trees, Table 1: on msweb only runs of few iterations were made to save CPU time.
+  The likelihood was still improving after eight.
 - The entries of c20ng and bbc were computed when gradients neglected changes of edge weights below
   5 % of a degree, and not below .05 % as now, so that another run gives slightly different digits.
 - Some figures illustrate the methods and contain no measurements: Figure 1 of expected kernels,
