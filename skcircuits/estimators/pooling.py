@@ -273,11 +273,12 @@ def _checked(estimates, variances):
     estimates = float_array(estimates, "estimates")
     variances = float_array(variances, "variances")
     # Between-imputation variance needs two tables
-    if estimates.shape != variances.shape or estimates.ndim not in (1, 2) or len(estimates) < 2:
+    is_table = estimates.shape == variances.shape and estimates.ndim in (1, 2)
+    if not is_table or len(estimates) < 2 or not estimates.size:
         raise ValueError(
             must(
                 "estimates and variances",
-                "have one shape (m,) or (m, k), m >= 2 imputed tables",
+                "have one shape (m,) or (m, k), m >= 2 imputed tables and k >= 1 estimates",
                 "Draw more imputations.",
                 shapes=(estimates.shape, variances.shape),
             )

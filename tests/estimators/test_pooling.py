@@ -36,6 +36,7 @@ def test_equal_estimates_leave_the_complete_analysis():
     ("estimates", "variances", "message"),
     [
         ([1.0], [1.0], "m >= 2"),
+        (np.empty((3, 0)), np.empty((3, 0)), "k >= 1"),
         ([1.0, 2.0], [[1.0], [2.0]], "one shape"),
         ([1.0, 2.0], [1.0, 0.0], "positive"),
         ([1.0, np.nan], [1.0, 1.0], "finite"),
