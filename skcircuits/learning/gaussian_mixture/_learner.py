@@ -322,7 +322,7 @@ def _step(
         lower_bound=bound,
         n_iter=state.n_iter + 1,
         step=state.step + 1,
-        at_optimum=state.step > _ADAPT_STEPS.start and gain < tol,
+        at_optimum=state.step > _ADAPT_STEPS.start and gain <= tol,
         total_weight=table.total_weight,
     )
     return _maximize(stepped, sums, settings.pseudo_count)
