@@ -435,9 +435,13 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         coverage = self._states.discretizer.coverage(boxes)
         states = self._states.discretizer.encode(observed)
         for column, own in enumerate(coverage):
-            seen = ~np.isnan(observed[:, column])
-            # An observed cell covers its own state whole, whatever the box
-            own[seen] = np.arange(own.shape[1]) == states[seen, column, None]
+            cells = observed[:, column]
+            seen = ~np.isnan(cells)
+            # An observed cell covers its own state whole if the box holds the cell, else nothing
+            is_held = ~((cells < boxes.lower[:, column]) | (cells > boxes.upper[:, column]))
+            is_own = np.arange(own.shape[1]) == states[:, [column]]
+            covered = is_own & is_held[:, None] & boxes.states.get(column, True)
+            own[seen] = covered[seen]
         return coverage
 
     def _restricted(self, boxes, observed):

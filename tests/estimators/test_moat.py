@@ -219,6 +219,17 @@ def test_probabilities_of_queries_are_exact(fitted):
     )
 
 
+def test_observed_cells_decide_queries_about_them():
+    rng = np.random.default_rng(0)
+    jobs, numbers = rng.choice(["cook", "nurse"], 200), rng.normal(size=200)
+    X = pd.DataFrame({"job": jobs, "n": rng.integers(3, size=200), "x": numbers})
+    density = make(max_iter=2).fit(X)
+    row = pd.DataFrame({"job": ["cook"], "n": [1], "x": [0.25]})
+    queries = ["job == 'cook'", "job != 'cook'", "n > 1", "n >= 1", "x > 0.3", "x < 0.3 and n == 1"]
+    found = density.probabilities(queries, given=row)
+    np.testing.assert_allclose(found, [[1.0, 0.0, 0.0, 1.0, 0.0, 1.0]], atol=1e-12)
+
+
 def test_sampled_rows_and_trees(fitted):
     rows = fitted.sample(4000, random_state=0)
     fractions = (rows[:, None] == ALL_ROWS).all(axis=2).mean(axis=0)
