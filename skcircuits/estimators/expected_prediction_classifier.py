@@ -28,6 +28,7 @@ from skcircuits.estimators.prediction._expected_prediction import (
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.predictions._closed_forms import last_step
+from skcircuits.tabular._columns import is_missing
 
 MAX_LANDMARKS = 300  # of the default classifier
 ANSWERS = ("predict_proba", "decision_function")
@@ -306,6 +307,11 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         try:
             check_classification_targets(y)
         except TypeError as error:
+            n_missing = sum(map(is_missing, np.ravel(np.asarray(y, dtype=object))))
+            if n_missing:
+                way_out = "Leave out the rows whose label is missing."
+                condition = "have a label in every row"
+                raise ValueError(must("y", condition, way_out, n_missing=n_missing)) from error
             way_out = f"They cannot be sorted: {error}."
             raise TypeError(must("y", "have classes of one type", way_out)) from error
         y = self._check_target(y, X, multi_output=True, numeric=False)

@@ -783,6 +783,13 @@ def test_columns_without_names_count_by_place():
     assert numbered.columns.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_missing_labels_are_counted(missing):
+    y = pd.Series(["u", missing, "v"] * 5, dtype=object)
+    with pytest.raises(ValueError, match=r"^y must have a label in every row; got n_missing=5"):
+        classifier().fit(np.arange(30.0).reshape(15, 2), y)
+
+
 def test_classes_that_cannot_be_sorted_are_refused_by_name():
     y = pd.DataFrame({"size": [1, 2, 3] * 5, "kind": ["u", "v", "u"] * 5})
     with pytest.raises(TypeError, match=r"^y must have classes of one type\. They cannot be"):
