@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from skcircuits.circuits import Circuit
 from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
-from skcircuits.protocols import BoolArray, FloatArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Number of complete rows on which a closed form must agree with the models, and the tolerance
 N_TRIALS = 64
@@ -52,7 +52,8 @@ class Problem:
 
     `response`: the models; `circuit`: the distribution of the rows; variables with cardinalities
     are categorical; `n_columns`: number of columns of the encoded rows; `n_jobs`: number of
-    parallel jobs; `bounds` of two (d,), or None: least and largest value of each column to draw.
+    parallel jobs; `bounds` of two (d,), or None: least and largest value of each column to draw;
+    `is_integral` (d,), or None: columns whose draws are rounded.
     """
 
     response: Response
@@ -60,6 +61,7 @@ class Problem:
     n_columns: int
     n_jobs: int | None = None
     bounds: tuple[FloatArray, FloatArray] | None = None
+    is_integral: BoolArray | None = None
 
     def of_single_models(self) -> list[Problem]:
         """Give the problem of every single model."""
@@ -80,7 +82,14 @@ class Problem:
         is_number[list(self.circuit.cardinalities)] = False
         wide = np.where(is_number, location + 3.0 * (mixed - location), mixed)
         wide[: N_TRIALS // 2] += np.where(is_number, scale, 0.0)
-        return np.vstack([drawn, mixed, wide])
+        rows = np.vstack([drawn, mixed, wide])
+        rows[:, self.integral_columns] = np.rint(rows[:, self.integral_columns])
+        return rows
+
+    @property
+    def integral_columns(self) -> IntArray:
+        """Columns whose draws are rounded."""
+        return np.flatnonzero([] if self.is_integral is None else self.is_integral)
 
     @property
     def location(self) -> FloatArray:

@@ -473,7 +473,14 @@ class ExpectedPredictionMixin(
         for method in self._responses if self.method != "draws" else ():
             response = Response(self.estimators_, method, self._schema.decode)
             n_columns = len(self._schema.columns)
-            problem = Problem(response, self.circuit_, n_columns, self.n_jobs, self._bounds)
+            problem = Problem(
+                response,
+                self.circuit_,
+                n_columns,
+                self.n_jobs,
+                self._bounds,
+                self._schema.is_integral,
+            )
             self._closed_forms[method], reasons[method] = find_closed_form(problem)
         first = self._responses[0]
         form = self._closed_forms.get(first)

@@ -29,6 +29,7 @@ N_PANELS = 8  # at first, of the domain; and between quantiles of the column, as
 N_QUANTILES = 24  # beside the domain must not be overlooked
 N_DRAWS = 1000  # at which approximations must agree with the function
 TINY = 1e-300
+MAX_INTEGERS = 2**15  # of the domain of a column
 MAX_PANELS = 1000  # of a column; kinks at all quantiles of a table need more
 TOL = 1e-12
 LEAST_WIDTH = 1e-14  # of a panel, relative to the values of the column: a jump is in it
@@ -210,8 +211,9 @@ def piecewise_form(problem: Problem) -> PiecewiseForm:
         for j, n in problem.circuit.cardinalities.items()
     }
     drawn = problem.circuit.sample(N_DRAWS, random_state=1)[:, : problem.n_columns]
+    drawn[:, problem.integral_columns] = np.rint(drawn[:, problem.integral_columns])
     drawn = np.clip(drawn, *_domains(problem))
-    functions = _approximate(changes, components.columns, _first_edges(problem, drawn))
+    functions = _functions(problem, changes, components.columns, drawn)
     for j, function in functions.items():
         values = drawn[:, j]
         found, expected = function.at(values), changes(np.full(N_DRAWS, j), values)
@@ -237,6 +239,34 @@ def _domains(problem: Problem) -> tuple[FloatArray, FloatArray]:
         return problem.bounds
     reach = WIDTH * np.where(problem.scale > 0, problem.scale, 1.0)
     return problem.location - reach, problem.location + reach
+
+
+def _functions(
+    problem: Problem,
+    changes: Callable[[IntArray, FloatArray], FloatArray],
+    columns: IntArray,
+    drawn: FloatArray,
+) -> dict[int, PiecewiseFunction]:
+    """Write the functions of columns as steps between integers, or approximate them."""
+    lower, upper = _domains(problem)
+    steps = {}
+    for j in np.intersect1d(columns, problem.integral_columns).tolist():
+        if upper[j] - lower[j] < MAX_INTEGERS:
+            integers = np.arange(np.rint(lower[j]), np.rint(upper[j]) + 1.0)
+            function = _between_integers(integers, changes(np.full(len(integers), j), integers))
+            # Where many integers have values of their own, rounding them hardly matters
+            if len(function.edges) <= MAX_PANELS:
+                steps[j] = function
+    rest = np.setdiff1d(columns, list(steps))
+    smooth = _approximate(changes, rest, _first_edges(problem, drawn)) if len(rest) else {}
+    return {j: steps[j] if j in steps else smooth[j] for j in columns.tolist()}
+
+
+def _between_integers(integers: FloatArray, values: FloatArray) -> PiecewiseFunction:
+    """The function of a number before it is rounded, given its values (s, k) at integers."""
+    starts = np.flatnonzero(np.append(True, (np.diff(values, axis=0) != 0).any(axis=1)))
+    edges = np.append(integers[starts] - 0.5, integers[-1] + 0.5)
+    return PiecewiseFunction(edges, values[None, starts])
 
 
 def _first_edges(problem: Problem, drawn: FloatArray) -> FloatArray:

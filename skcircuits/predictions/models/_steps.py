@@ -163,7 +163,8 @@ def _splits_of(single: Problem) -> Splits:
         trees = Trees.joined([trees_of(one, "predict") for one in model.estimators_])
     else:
         trees = trees_of(model, "decision_function")
-    return Splits.of(trees, probe(lambda X: features_of(single, X, n_steps), single))
+    features = probe(lambda X: features_of(single, X, n_steps), single)
+    return Splits.of(trees, features, single.integral_columns)
 
 
 def _check_steps(problem: Problem, thresholds: dict[int, FloatArray]) -> None:

@@ -54,6 +54,7 @@ from skcircuits.predictions._rows import Expectation, IncompleteRows
 from skcircuits.predictions.models._additive import AdditiveFunction, probe
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
+SAME_CUT = 1e-9  # relative difference of a cut and an integer that are the same
 MAX_ROWS = 256  # per task: their pairs stay in some tens of megabytes
 MODELS = (
     AdaBoostClassifier,
@@ -92,8 +93,11 @@ class Splits:
     chosen: dict[int, BoolArray]
 
     @classmethod
-    def of(cls, trees: Trees, features: AdditiveFunction) -> Splits:
-        """Translate the splits of features into splits of the columns behind them."""
+    def of(cls, trees: Trees, features: AdditiveFunction, integral: IntArray) -> Splits:
+        """Translate the splits of features into splits of the columns behind them.
+
+        Columns in `integral` are rounded before the models see them.
+        """
         # Thresholds on features are thresholds on columns where features are monotone in one
         # column
         source = _sources(features)
@@ -104,6 +108,7 @@ class Splits:
         constant = features.constant[trees.feature]
         with np.errstate(divide="ignore", invalid="ignore"):
             cut = np.where(slope != 0, (trees.threshold - constant) / slope, np.nan)
+        cut = np.where(np.isin(column, integral), _before_rounding(cut, slope < 0), cut)
         chosen = {}
         for j, table in features.tables.items():
             reached = table[:, trees.feature] + constant  # (n_states, n_nodes)
@@ -156,6 +161,16 @@ class Splits:
         """States of a column that a side of each node keeps: all where it splits another."""
         mask = self.chosen[column][nodes]
         return np.where((self.column[nodes] == column)[:, None], mask == left, True)
+
+
+def _before_rounding(cut: FloatArray, keeps_upper: BoolArray) -> FloatArray:
+    """Cuts of numbers that divide them as the given cuts divide the nearest integers."""
+    nearest = np.rint(cut)
+    # The integer at a cut belongs to the side that goes left; scaled columns hit it by rounding
+    cut = np.where(
+        np.abs(cut - nearest) <= SAME_CUT * np.maximum(np.abs(nearest), 1.0), nearest, cut
+    )
+    return np.asarray(np.where(keeps_upper, np.ceil(cut) - 0.5, np.floor(cut) + 0.5))
 
 
 def _sources(features: AdditiveFunction) -> IntArray:
@@ -381,7 +396,7 @@ def build_trees(model: Any, problem: Problem) -> ClosedForm:
     parts = [trees_of(last_step(one), method) for one in models]
     trees = Trees.joined(parts, 1.0 / len(parts))
     features = probe(lambda X: _tree_features(problem, X), problem)
-    splits = Splits.of(trees, features)
+    splits = Splits.of(trees, features, problem.integral_columns)
     trials = problem.trial_rows()
     # The initial prediction of boosting is not a leaf: it must be the same for all rows
     rest = problem.response(trials) - trees(_tree_features(problem, trials))
