@@ -41,3 +41,18 @@ def test_closed_forms_sum_over_the_integers_that_draws_are_rounded_to(model, sig
     masses = np.diff(norm.cdf(np.append(integers - 0.5, 60.5), sign * MEAN, STD))
     value = masses @ model.predict(completed)
     np.testing.assert_allclose(expected.predict([[np.nan, 0.3]]), [value], rtol=1e-9)
+
+
+def test_bins_of_many_integers_are_few_steps():
+    rng = np.random.default_rng(0)
+    X = np.rint(rng.normal(0.0, 300.0, (200, 1)))
+    model = make_pipeline(KBinsDiscretizer(3, encode="onehot-dense"), Ridge()).fit(X, X[:, 0])
+    expected = ExpectedPredictionRegressor(
+        FrozenEstimator(model),
+        density=Circuit(MultivariateGaussian((0,), [0.0], [[300.0**2]])),
+        method="exact",
+    ).fit(X, X[:, 0])
+    integers = np.arange(-3000.0, 3001.0)
+    masses = np.diff(norm.cdf(np.append(integers - 0.5, 3000.5), 0.0, 300.0))
+    value = masses @ model.predict(integers[:, None])
+    np.testing.assert_allclose(expected.predict([[np.nan]]), [value], rtol=1e-9, atol=1e-9)

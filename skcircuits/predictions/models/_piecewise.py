@@ -30,6 +30,7 @@ N_QUANTILES = 24  # beside the domain must not be overlooked
 N_DRAWS = 1000  # at which approximations must agree with the function
 TINY = 1e-300
 MAX_INTEGERS = 2**15  # of the domain of a column
+MAX_STEPS = 128  # of a function of integers: more take longer than a smooth approximation
 MAX_PANELS = 1000  # of a column; kinks at all quantiles of a table need more
 TOL = 1e-12
 LEAST_WIDTH = 1e-14  # of a panel, relative to the values of the column: a jump is in it
@@ -255,7 +256,7 @@ def _functions(
             integers = np.arange(np.rint(lower[j]), np.rint(upper[j]) + 1.0)
             function = _between_integers(integers, changes(np.full(len(integers), j), integers))
             # Where many integers have values of their own, rounding them hardly matters
-            if len(function.edges) <= MAX_PANELS:
+            if len(function.edges) <= MAX_STEPS:
                 steps[j] = function
     rest = np.setdiff1d(columns, list(steps))
     smooth = _approximate(changes, rest, _first_edges(problem, drawn)) if len(rest) else {}
