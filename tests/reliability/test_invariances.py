@@ -105,6 +105,16 @@ def test_units_do_not_matter(name, factor):
 
 
 @pytest.mark.parametrize("name", LEARN_TABLES)
+def test_origins_do_not_matter(name):
+    X, plain = table(), learned(name, table(), table())
+    shifted = X.assign(a=X["a"] + 64.0)
+    found = learned(name, shifted, shifted)
+    if name == "CircuitImputer":
+        found = found - [64.0, 0.0, 0.0]
+    assert_allclose(found, plain, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LEARN_TABLES)
 def test_names_do_not_matter(name):
     X = table()
     other = X.rename(columns={"a": "zz", "b": "q"})

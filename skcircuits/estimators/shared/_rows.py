@@ -52,11 +52,14 @@ class TrainingRows:
 
     def in_canonical_order(self):
         """Sort the rows by their cells, so that draws for a row depend on its cells."""
-        # Big-endian bytes sort as the numbers do, so that units do not matter; -0 becomes 0
-        cells = np.empty((len(self.X), self.X.shape[1] + 1), dtype=">f8")
-        np.add(self.X, 0.0, out=cells[:, :-1])
-        cells[:, -1] = self.weight
-        opaque = cells.view(np.dtype((np.void, cells.itemsize * cells.shape[1]))).ravel()
+        cells = np.ascontiguousarray(np.column_stack([self.X, self.weight]))
+        cells += 0.0  # -0 becomes 0
+        bits = cells.view(np.int64)
+        # Big-endian bytes sort as the numbers do, so that neither units nor origins matter, once
+        # negative numbers are inverted, whose bits run backwards, and others follow them
+        bits ^= (bits >> 63) | np.iinfo(np.int64).min
+        ordered = bits.astype(">i8")
+        opaque = ordered.view(np.dtype((np.void, ordered.itemsize * ordered.shape[1]))).ravel()
         return self.take(np.argsort(opaque, kind="stable"))
 
     def hold_out(self, fraction, generator):

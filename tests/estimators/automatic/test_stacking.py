@@ -201,7 +201,8 @@ def test_weights_are_those_of_densities_beside_point_masses():
     rng = np.random.default_rng(0)
     X = np.where(rng.random((300, 1)) < 0.3, 0.0, rng.normal(size=(300, 1)))
     members = [("mass", WMISPNDensity()), ("none", WMISPNDensity(point_masses=False))]
-    density = StackingDensity(members, random_state=0).fit(X)
+    # Of few held-out rows, few are zero: weights would depend on which ones
+    density = StackingDensity(members, validation_fraction=None, random_state=0).fit(X)
     # The second one has a density of more than one at zero, but no probability
     assert density.estimators_[1].circuit_.log_prob([[0.0]]) > 0.0
     assert density.weights_[0] > 0.95
