@@ -4,8 +4,9 @@ Called by ``benchmarks.evaluate``::
 
     python benchmarks/_circuit_peers.py deeprob|spflow rows.npz result.json
 
-The archive holds ``train``, ``rows`` (complete) and ``holes``; the result the rates in rows per
-processor second and, for deeprob-kit, the learned circuit with the log likelihoods of ``holes``.
+The archive holds ``train``, ``rows`` (complete) and ``incomplete``; the result the rates in rows
+per processor second and, for deeprob-kit, the learned circuit with the log likelihoods of
+``incomplete``.
 """
 
 import json
@@ -25,7 +26,7 @@ def rate(function, n_rows):
     return n_rows / min(seconds)
 
 
-def deeprob(train, rows, holes):
+def deeprob(train, rows, incomplete):
     from deeprob.spn.algorithms.inference import log_likelihood, mpe
     from deeprob.spn.algorithms.sampling import sample
     from deeprob.spn.learning.wrappers import learn_estimator
@@ -43,16 +44,16 @@ def deeprob(train, rows, holes):
         random_state=0,
         verbose=False,
     )
-    nothing = np.full_like(holes, np.nan)
+    nothing = np.full_like(incomplete, np.nan)
     return {
         "units": graph(root),
-        "log_likelihoods": np.ravel(log_likelihood(root, holes)).tolist(),
+        "log_likelihoods": np.ravel(log_likelihood(root, incomplete)).tolist(),
         "rates": {
             "log_prob": rate(lambda: log_likelihood(root, rows), len(rows)),
-            "log_prob, 30 % NaN": rate(lambda: log_likelihood(root, holes), len(rows)),
-            "mpe": rate(lambda: mpe(root, holes), len(rows)),
+            "log_prob, 30 % NaN": rate(lambda: log_likelihood(root, incomplete), len(rows)),
+            "mpe": rate(lambda: mpe(root, incomplete), len(rows)),
             "sample": rate(lambda: sample(root, nothing), len(rows)),
-            "conditional sample": rate(lambda: sample(root, holes), len(rows)),
+            "conditional sample": rate(lambda: sample(root, incomplete), len(rows)),
         },
     }
 
@@ -80,13 +81,13 @@ def graph(root):
     return units
 
 
-def spflow(train, rows, holes):
+def spflow(train, rows, incomplete):
     import torch
     from spflow.zoo.hclt import learn_hclt_binary
 
     torch.set_num_threads(1)
     model = learn_hclt_binary(torch.tensor(train), num_hidden_cats=16, init="random")
-    complete, missing = (torch.tensor(x, dtype=torch.float32) for x in (rows, holes))
+    complete, missing = (torch.tensor(x, dtype=torch.float32) for x in (rows, incomplete))
     with torch.no_grad():
         return {
             "n_parameters": sum(p.numel() for p in model.parameters()),
@@ -100,7 +101,7 @@ def spflow(train, rows, holes):
 if __name__ == "__main__":
     peer, source, target = sys.argv[1:]
     with np.load(source) as archive:
-        tables = [archive[name] for name in ("train", "rows", "holes")]
+        tables = [archive[name] for name in ("train", "rows", "incomplete")]
     result = {"deeprob": deeprob, "spflow": spflow}[peer](*tables)
     with open(target, "w") as file:
         json.dump(result, file)

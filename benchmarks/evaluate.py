@@ -35,9 +35,9 @@ def rate(function, n_rows):
     return n_rows / warm_seconds(function, _ROUNDS)
 
 
-def with_holes(X, share=0.3, seed=0):
-    """Hide a share of the cells."""
-    return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
+def with_missing_values(X, fraction=0.3, seed=0):
+    """Hide a fraction of the cells."""
+    return np.where(np.random.default_rng(seed).random(X.shape) < fraction, np.nan, X)
 
 
 def latent_tree(rng, n_variables, n_states):
@@ -59,22 +59,22 @@ def plants():
         return archive["train"].astype(float), archive["test"].astype(float)
 
 
-def queries(circuit, rows, holes):
+def queries(circuit, rows, incomplete):
     """Rates of all queries on one circuit."""
-    few = holes[:3000]
+    few = incomplete[:3000]
     return {
         "log_prob": rate(lambda: circuit.log_prob(rows), len(rows)),
-        "log_prob, 30 % NaN": rate(lambda: circuit.log_prob(holes), len(rows)),
+        "log_prob, 30 % NaN": rate(lambda: circuit.log_prob(incomplete), len(rows)),
         "mpe": rate(lambda: circuit.mpe(few, method="max_product"), len(few)),
         "sample": rate(lambda: circuit.sample(20_000, random_state=0), 20_000),
         "conditional sample": rate(lambda: circuit.sample(1, few, random_state=0), len(few)),
     }
 
 
-def moments(circuit, holes):
+def moments(circuit, incomplete):
     """Rates of what a pass down the circuit gives for all cells at once."""
     asked = circuit.expectation, circuit.variance, circuit.marginals
-    return {query.__name__: rate(partial(query, holes), len(holes)) for query in asked}
+    return {query.__name__: rate(partial(query, incomplete), len(incomplete)) for query in asked}
 
 
 def report(title, rates):
@@ -88,26 +88,28 @@ def latent_tree_over_plants(test):
     """(a): with and without tables, one row, sampling."""
     circuit = latent_tree(np.random.default_rng(0), 69, 32)
     rows = np.tile(test, (6, 1))
-    holes = with_holes(rows)
+    incomplete = with_missing_values(rows)
     print(f"(a) {circuit!r}")
-    report("  all queries", queries(circuit, rows, holes) | moments(circuit, holes[:3000]))
+    rates = queries(circuit, rows, incomplete) | moments(circuit, incomplete[:3000])
+    report("  all queries", rates)
     for tabulate in (False, True):
         fast = lower(circuit.plan, tabulate=tabulate)
 
         def evaluate(fast=fast):
-            return [fast.log_values(holes[part]) for part in row_slices(len(holes), 512)]
+            return [fast.log_values(incomplete[part]) for part in row_slices(len(incomplete), 512)]
 
         name = "with" if tabulate else "without"
-        print(f"  log_prob, 30 % NaN, {name} tables: {rate(evaluate, len(holes)):,.0f}")
+        print(f"  log_prob, 30 % NaN, {name} tables: {rate(evaluate, len(incomplete)):,.0f}")
         spent = warm_seconds(lambda t=tabulate: lower(circuit.plan, tabulate=t), _ROUNDS)
         print(f"    compiled in {spent:.3f} s")
-    plain = rate(lambda: log_values(circuit.plan, holes[:512]), 512)
+    plain = rate(lambda: log_values(circuit.plan, incomplete[:512]), 512)
     print(f"  log_prob, 30 % NaN, plain pass in log space: {plain:,.0f}")
-    one = warm_seconds(lambda: [circuit.log_prob(holes[:1]) for _ in range(100)], _ROUNDS) / 100
+    row = incomplete[:1]
+    one = warm_seconds(lambda: [circuit.log_prob(row) for _ in range(100)], _ROUNDS) / 100
     print(f"  one row: {1e3 * one:.3f} ms")
 
 
-def ask_peer(peer, train, rows, holes):
+def ask_peer(peer, train, rows, incomplete):
     """Run a peer in its own interpreter; None where it is not installed."""
     python = os.environ.get("SKCIRCUITS_PEERS")
     if python is None:
@@ -115,7 +117,7 @@ def ask_peer(peer, train, rows, holes):
         return None
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "rows.npz"), Path(folder, "result.json")
-        np.savez(source, train=train, rows=rows, holes=holes)
+        np.savez(source, train=train, rows=rows, incomplete=incomplete)
         script = Path(__file__).with_name("_circuit_peers.py")
         run = subprocess.run(
             [python, script, peer, source, target], capture_output=True, text=True, check=False
@@ -144,21 +146,21 @@ def rebuild(units):
 def learned_circuit(train, test):
     """(b): the circuit deeprob-kit learns, evaluated by both."""
     print("(b) irregular circuit, learned by deeprob-kit on 6000 rows of plants")
-    holes = with_holes(test)
-    peer = ask_peer("deeprob", train[:6000], test, holes)
+    incomplete = with_missing_values(test)
+    peer = ask_peer("deeprob", train[:6000], test, incomplete)
     if peer is None:
         return
     circuit = rebuild(peer["units"])
-    difference = np.abs(circuit.log_prob(holes) - peer["log_likelihoods"]).max()
+    difference = np.abs(circuit.log_prob(incomplete) - peer["log_likelihoods"]).max()
     print(f"  {circuit!r}; largest difference of log likelihoods {difference:.1e} (peer: float32)")
-    own = queries(circuit, test, holes)
+    own = queries(circuit, test, incomplete)
     for name, value in own.items():
         theirs = peer["rates"][name]
         beside = f"deeprob {theirs:8,.0f}: x {value / theirs:.1f}"
         print(f"  {name:24s} {value:12,.0f} rows/core-s, {beside}")
     edges = circuit.n_edges * own["log_prob, 30 % NaN"]
     print(f"  {edges:,.0f} edges/core-s at 30 % NaN")
-    spflow = ask_peer("spflow", train[:2000], test, holes)
+    spflow = ask_peer("spflow", train[:2000], test, incomplete)
     if spflow is not None:
         report(
             f"  SPFlow hidden Chow-Liu tree, {spflow['n_parameters']} parameters", spflow["rates"]
@@ -177,10 +179,10 @@ def gaussian_mixture(n_columns, n_rows):
     peer.weights_, peer.means_, peer.covariances_ = weights, means, covariances
     peer.precisions_cholesky_ = np.linalg.cholesky(np.linalg.inv(covariances))
     X = circuit.sample(n_rows, random_state=0)
-    holes = with_holes(X)
+    incomplete = with_missing_values(X)
     base = rate(lambda: peer.score_samples(X), n_rows)
     complete = rate(lambda: circuit.log_prob(X), n_rows)
-    missing = rate(lambda: circuit.log_prob(holes), n_rows)
+    missing = rate(lambda: circuit.log_prob(incomplete), n_rows)
     print(
         f"(c) mixture of 5 Gaussians, {n_columns} columns, {n_rows} rows: scikit-learn {base:,.0f}"
     )
@@ -197,7 +199,7 @@ def growth(figure=None):
     circuit = latent_tree(rng, 69, 16)
     by_rows, by_edges = [], []
     for n_rows in (1_000, 10_000, 100_000):
-        X = with_holes(np.tile(circuit.sample(1000, random_state=0), (n_rows // 1000, 1)))
+        X = with_missing_values(np.tile(circuit.sample(1000, random_state=0), (n_rows // 1000, 1)))
         circuit.log_prob(X[:5000])
         tracemalloc.start()
         circuit.log_prob(X)
@@ -206,7 +208,7 @@ def growth(figure=None):
         by_rows.append((n_rows, warm_seconds(lambda X=X: circuit.log_prob(X), 2), peak / 2**20))
     for n_states in (4, 8, 16, 32, 64):
         tree = latent_tree(rng, 69, n_states)
-        X = with_holes(tree.sample(2000, random_state=0))
+        X = with_missing_values(tree.sample(2000, random_state=0))
         by_edges.append((tree.n_edges, warm_seconds(lambda tree=tree, X=X: tree.log_prob(X), 2)))
     print("growth: rows, seconds, MiB beyond the table")
     print("\n".join(f"  {n:8d} {s:9.4f} {m:8.1f}" for n, s, m in by_rows))

@@ -58,8 +58,8 @@ def main():
         print(f"{n_variables} variables, {circuit.n_units} units, {N_CIRCUITS} x {N_CIRCUITS}")
         for name, batch in (("own weights", own), ("shared weights", shared)):
             elapsed = fastest(lambda b=batch: expected_kernels(pairs, kernel, b, b))[0]
-            share = 1e3 * elapsed / n_variables
-            print(f"  {name:14s}: {elapsed:.2f} s, {share:.1f} ms per variable", flush=True)
+            per_variable = 1e3 * elapsed / n_variables
+            print(f"  {name:14s}: {elapsed:.2f} s, {per_variable:.1f} ms per variable", flush=True)
         single = [CircuitBatch(plan, posterior_weights(plan, x), x) for x in (X[:1], X[1:2])]
         elapsed = fastest(lambda s=single: expected_kernels(pairs, kernel, *s))[0]
         n_pairs = N_CIRCUITS**2

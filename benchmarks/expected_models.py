@@ -5,7 +5,7 @@ restrict the tables. Errors of all methods come from the same splits and masks. 
 `benchmarks/results` has already is not computed again. ``--tables`` takes names and sets of them:
 ``classes`` are 27 classifications, ``keel`` the real tables of `_keel`, ``generated`` those of
 `_realistic_tables` with ``--rows`` training rows and 1200 others for the test. Few test rows of one
-split cannot resolve differences of 1 %: shares of the best are those of errors pooled over
+split cannot resolve differences of 1 %: fractions of the best are those of errors pooled over
 ``--seeds`` splits, beside their mean over single splits.
 """
 
@@ -284,10 +284,10 @@ def cost(options):
     X_test = X[2000:].copy()
     X_test[np.random.default_rng(0).random(X_test.shape) < 0.3] = np.nan
     X, y = X[:2000], y[:2000]
-    holes = np.random.default_rng(1).random(X.shape) < 0.3
+    missing = np.random.default_rng(1).random(X.shape) < 0.3
     imputers = [
         IterativeImputer(max_iter=3, random_state=0).fit(table)
-        for table in (X, np.where(holes, np.nan, X))
+        for table in (X, np.where(missing, np.nan, X))
     ]
     densities = {
         "automatic density": GaussianMixtureDensity(selection="cells", random_state=0),

@@ -41,7 +41,7 @@ ROWS_AT_ONCE = 256  # of completed rows, whose kernel matrix is held in memory
 DENSITIES = {
     "strudel": StrudelDensity(max_iter=300, random_state=0),
     "mixture": StrudelDensity(max_iter=20, n_components=8, random_state=0),
-    "hidden tree": HiddenChowLiuDensity(n_latent_states=16, random_state=0),
+    "latent tree": HiddenChowLiuDensity(n_latent_states=16, random_state=0),
 }
 HELD_OUT = 0.1
 
@@ -74,12 +74,12 @@ class Circuits:
         held_out = held_out[possible]
         rows = np.repeat(self.train[held_out], len(RATES), axis=0)
         rates = np.tile(RATES, len(held_out))
-        holes = np.where(rng.random(rows.shape) < rates[:, None], np.nan, rows)
+        incomplete = np.where(rng.random(rows.shape) < rates[:, None], np.nan, rows)
         target = np.repeat(self.target[held_out], len(RATES))
         errors = {}
         for label, density in DENSITIES.items():
             circuit = clone(density).fit(self.train[fitted]).circuit_
-            values = self.regression.expected(holes, circuit)
+            values = self.regression.expected(incomplete, circuit)
             errors[label] = np.mean(np.square(values - target))
         return min(errors, key=errors.get)
 
@@ -109,30 +109,30 @@ class Regression:
         return np.concatenate(parts) @ self.coefficients + self.intercept
 
     def expected(self, X, circuit):
-        """Predict rows with holes by the expectation under a circuit, shape (n,)."""
+        """Predict incomplete rows by the expectation under a circuit, shape (n,)."""
         matrix = expected_kernel_matrix(
             X, self.support_vectors, circuit=circuit, kernel=self.kernel
         )
         return matrix @ self.coefficients + self.intercept
 
 
-def predictions(regression, circuits, holes, seed):
+def predictions(regression, circuits, incomplete, seed):
     """Predictions of all methods by name, each of shape (n,)."""
-    missing = np.isnan(holes)
+    missing = np.isnan(incomplete)
     strudel = circuits.by_name["strudel"]
-    completions = strudel.sample(N_COMPLETIONS, X=holes, random_state=seed)
+    completions = strudel.sample(N_COMPLETIONS, X=incomplete, random_state=seed)
     mean = circuits.train.mean(axis=0)
     result = {
-        f"expected, {name}": regression.expected(holes, circuit)
+        f"expected, {name}": regression.expected(incomplete, circuit)
         for name, circuit in circuits.by_name.items()
     }
     return result | {
         "expected, chosen": result[f"expected, {circuits.chosen}"],
-        "most probable": regression.predict(strudel.mpe(holes)),
+        "most probable": regression.predict(strudel.mpe(incomplete)),
         "samples": np.mean([regression.predict(rows) for rows in completions], axis=0),
-        "mode": regression.predict(np.where(missing, mean > 0.5, holes)),
-        "mean": regression.predict(np.where(missing, mean, holes)),
-        "constant": np.full(len(holes), regression.predict(circuits.train).mean()),
+        "mode": regression.predict(np.where(missing, mean > 0.5, incomplete)),
+        "mean": regression.predict(np.where(missing, mean, incomplete)),
+        "constant": np.full(len(incomplete), regression.predict(circuits.train).mean()),
     }
 
 
@@ -185,7 +185,7 @@ def recorded(name):
 
 
 def print_table(name, errors, arguments):
-    """One line per method, one column per share of missing cells."""
+    """One line per method, one column per fraction of missing cells."""
     scale = 10.0 ** -np.floor(np.log10(np.mean(list(errors.values()))))
     methods = list(dict.fromkeys(method for method, _ in errors))
     print(
@@ -222,7 +222,7 @@ def standard_error(values):
 
 
 def draw(results, arguments):
-    """One panel per data set: error against the share of missing cells."""
+    """One panel per data set: error against the fraction of missing cells."""
     import matplotlib.pyplot as plt
 
     size = (4.5 * len(results) + 2.5, 4)
@@ -233,7 +233,7 @@ def draw(results, arguments):
             deviations = [standard_error(errors[method, rate]) for rate in arguments.rates]
             style = "-" if method.startswith("expected") else "--"
             axis.errorbar(arguments.rates, means, deviations, fmt=style, label=method)
-        axis.set(title=name, xlabel="share of missing cells", ylabel="root mean squared error")
+        axis.set(title=name, xlabel="fraction of missing cells", ylabel="root mean squared error")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right upper", fontsize="small")
     figure.savefig(arguments.picture, dpi=150)

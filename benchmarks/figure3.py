@@ -36,7 +36,7 @@ from skcircuits import BBISWeighter
 from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 
 SIZES = (20, 50, 100, 200, 500)
-SHARES = (0.0, 0.25, 0.5)
+FRACTIONS = (0.0, 0.25, 0.5)
 MODELS = ["ising", "asia", "grid", "random", "child", "alarm"]
 ONLINE = ("CIS", "online CBBIS")
 # The paper has no ridge, without which the weights of its operator are worse than none
@@ -66,14 +66,14 @@ def load(name):
     return IsingModel.grid(6, 6, couplings, fields), 56, 28
 
 
-def run_once(model, scores, chain, seed, shares=SHARES):
+def run_once(model, scores, chain, seed, fractions=FRACTIONS):
     """Errors of every curve for one chain, {(curve, size): errors}."""
     rng = np.random.default_rng(1000 + seed)
     subset = np.random.default_rng(seed).permutation(chain.shape[1])
     results = {}
-    for size, share in itertools.product(SIZES, shares):
-        collapse = subset[: round(share * chain.shape[1])] if share else None
-        plain, weighted = NAMES[share]
+    for size, fraction in itertools.product(SIZES, fractions):
+        collapse = subset[: round(fraction * chain.shape[1])] if fraction else None
+        plain, weighted = NAMES[fraction]
         for setting, parameters in (("", {}), (" published", PUBLISHED)):
             weighter = BBISWeighter(target=model, collapse=collapse, **parameters)
             weighter.fit(chain[:size])
@@ -96,7 +96,7 @@ def run(name, n_runs):
     """All runs of one model, {(curve, size): array (n_runs, n_scores)}."""
     model, burn_in, thin = load(name)
     scores = Scores(model)
-    shares = SHARES[:2] if name in FEW_COLLAPSED else SHARES
+    fractions = FRACTIONS[:2] if name in FEW_COLLAPSED else FRACTIONS
 
     @cache
     def chains():
@@ -106,7 +106,7 @@ def run(name, n_runs):
         return rows.reshape(max(SIZES), n_runs, -1).transpose(1, 0, 2)
 
     def one(seed):
-        found = run_once(model, scores, chains()[seed], seed, shares)
+        found = run_once(model, scores, chains()[seed], seed, fractions)
         return {f"{curve}, N={size}": list(errors) for (curve, size), errors in found.items()}
 
     kept = [

@@ -30,8 +30,8 @@ def correlated_rows(rng, n_rows, n_columns):
     return rng.normal(size=(n_rows, n_columns)) @ mixing
 
 
-def with_holes(rng, X, share=0.3):
-    return np.where(rng.random(X.shape) < share, np.nan, X)
+def with_missing_values(rng, X, fraction=0.3):
+    return np.where(rng.random(X.shape) < fraction, np.nan, X)
 
 
 def score(stack, log_weights, X):
@@ -40,7 +40,7 @@ def score(stack, log_weights, X):
 
 def compare_densities(rng):
     print("log density of 5 full components, 30 % of the cells missing")
-    print(f"{'rows':>14} {'scikit-learn':>13} {'complete':>9} {'holes':>6}   ratios of time")
+    print(f"{'rows':>14} {'scikit-learn':>13} {'complete':>9} {'missing':>7}   ratios of time")
     for n_rows, n_columns in [(100_000, 10), (20_000, 30)]:
         X = correlated_rows(rng, n_rows, n_columns)
         peer = GaussianMixture(5, tol=0.1, random_state=0).fit(X[:5000])
@@ -48,7 +48,7 @@ def compare_densities(rng):
         np.testing.assert_allclose(score(*mixture, X), peer.score_samples(X), rtol=1e-9)
         base = fastest(partial(peer.score_samples, X), 5)[0]
         complete = fastest(partial(score, *mixture, X), 5)[0] / base
-        missing = fastest(partial(score, *mixture, with_holes(rng, X)), 5)[0] / base
+        missing = fastest(partial(score, *mixture, with_missing_values(rng, X)), 5)[0] / base
         print(f"{n_rows:>8} x {n_columns:<3} {base:>11.3f} s {complete:>9.2f} {missing:>6.2f}")
 
 
@@ -67,7 +67,7 @@ def compare_predictions(rng):
         X = correlated_rows(rng, 3000, n_columns)
         y = np.sin(X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=3000)
         model = SVR(C=1.0, epsilon=0.1, gamma=1.0 / n_columns / X.var()).fit(X[:2000], y[:2000])
-        rows = with_holes(rng, X[2000:])
+        rows = with_missing_values(rng, X[2000:])
         imputer = IterativeImputer(max_iter=3).fit(X[:500])
         base = fastest(partial(impute_and_predict, imputer, model, rows))[0]
         ratios = []
@@ -86,10 +86,10 @@ def gram_matrix(stack, X):
 
 
 def time_the_rest(rng):
-    X = with_holes(rng, correlated_rows(rng, 2000, 10))
+    X = with_missing_values(rng, correlated_rows(rng, 2000, 10))
     stack = GaussianStack(rng.normal(size=(3, 10)), np.tile(np.eye(10), (3, 1, 1)))
     seconds = fastest(partial(gram_matrix, stack, X), 1)[0]
-    print(f"Gram matrix of 2000 x 10 rows with holes, K = 3: {seconds:.2f} s")
+    print(f"Gram matrix of 2000 x 10 incomplete rows, K = 3: {seconds:.2f} s")
     for n_components in [3, "bic"]:
         density = GaussianMixtureDensity(n_components=n_components, random_state=0)
         seconds, _ = fastest(partial(density.fit, X), 1)

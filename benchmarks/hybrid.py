@@ -151,15 +151,15 @@ def granularity(tables):
 
 
 def orders(tables):
-    print("share of leaves by order (degree + 1), in %")
+    print("fraction of leaves by order (degree + 1), in %")
     for name in tables:
         for n_bins in (2, 5, "bic"):
             circuit, _ = Table(name).fit(WMISPNDensity(n_bins=n_bins))
             leaves = [u for u in circuit.plan.units if isinstance(u, PiecewisePolynomial)]
             counts = Counter(unit.degree + 1 for unit in leaves if unit.weights.sum() > 1e-3)
             total = sum(counts.values())
-            shares = "".join(f"{100 * counts[order] / total:8.1f}" for order in range(1, 8))
-            print(f"{name:12} {n_bins!s:>4} intervals: orders 1-7 {shares}")
+            fractions = "".join(f"{100 * counts[order] / total:8.1f}" for order in range(1, 8))
+            print(f"{name:12} {n_bins!s:>4} intervals: orders 1-7 {fractions}")
 
 
 def queries(tables):

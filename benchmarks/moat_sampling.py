@@ -140,10 +140,10 @@ def figure_4(data, sizes, n_rows, n_seeds):
 def figure_5(data, n_observed, n_rows):
     """Histogram of importance weights."""
     entry = f"{data} weights {n_observed}, {n_rows} rows"
-    shares = record("moat_sampling", entry, partial(weights, data, n_observed, n_rows))
-    print(f"Importance weights for {n_observed} observed cells: share of the draws per interval")
-    for low, high, share in zip(EDGES[:-1], EDGES[1:], shares, strict=True):
-        print(f"    {low:4.2f} to {high:4.2f}: {share:6.3f} " + "#" * round(60 * share))
+    fractions = record("moat_sampling", entry, partial(weights, data, n_observed, n_rows))
+    print(f"Importance weights for {n_observed} observed cells: fraction of the draws per interval")
+    for low, high, fraction in zip(EDGES[:-1], EDGES[1:], fractions, strict=True):
+        print(f"    {low:4.2f} to {high:4.2f}: {fraction:6.3f} " + "#" * round(60 * fraction))
 
 
 def main():

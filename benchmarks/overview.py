@@ -134,10 +134,10 @@ def ridge_time(seed):
 def _imputation(load, peer, rate, seed):
     X = scale(load().data)
     train, test = train_test_split(X, test_size=0.3, random_state=seed)
-    holes = hidden(test, rate, seed)
-    train, mask = hidden(train, rate, seed + 100), np.isnan(holes)
+    incomplete = hidden(test, rate, seed)
+    train, mask = hidden(train, rate, seed + 100), np.isnan(incomplete)
     imputers = (sk.CircuitImputer(random_state=seed), peer)
-    filled = [imputer.fit(train).transform(holes) for imputer in imputers]
+    filled = [imputer.fit(train).transform(incomplete) for imputer in imputers]
     return tuple(root_mean_squared_error(test[mask], one[mask]) for one in filled)
 
 

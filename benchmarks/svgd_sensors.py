@@ -48,7 +48,7 @@ METHODS = {
 PEERS = {"D-PMP": True, "T-PMP": False}
 SIZES = (10, 20, 50)
 N_SMALL = 50
-SMALL_COLUMNS = ("share at truth", "share at mirror", "mean log density")
+SMALL_COLUMNS = ("fraction at truth", "fraction at mirror", "mean log density")
 LARGE_COLUMNS = ("RMSE", "mean", "second moment", "MMD")
 
 
@@ -103,14 +103,14 @@ def small_samples(network):
     return samples
 
 
-def small_shares(positions, network, mirror, samples):
+def small_fractions(positions, network, mirror, samples):
     """How many particles of the ambiguous sensor lie in each of its modes."""
     found = {}
     for name, sample in samples.items():
         at = sample.reshape(-1, 9, 2)[:, AMBIGUOUS_SENSOR]
         modes = (positions[AMBIGUOUS_SENSOR], mirror)
-        shares = [float(np.mean(np.linalg.norm(at - mode, axis=1) < 0.25)) for mode in modes]
-        found[name] = [*shares, float(network.log_prob_unnormalized(sample).mean())]
+        fractions = [float(np.mean(np.linalg.norm(at - mode, axis=1) < 0.25)) for mode in modes]
+        found[name] = [*fractions, float(network.log_prob_unnormalized(sample).mean())]
     return found
 
 
@@ -122,10 +122,10 @@ def small(arguments):
     def samples():
         return small_samples(network)
 
-    shares = record(
-        "svgd_sensors", "small", lambda: small_shares(positions, network, mirror, samples())
+    fractions = record(
+        "svgd_sensors", "small", lambda: small_fractions(positions, network, mirror, samples())
     )
-    rows = {name: [values] for name, values in shares.items()}
+    rows = {name: [values] for name, values in fractions.items()}
     print_table("nine sensors, one of them ambiguous", SMALL_COLUMNS, rows)
     if arguments.picture:
         draw_clouds(samples(), positions, mirror, arguments.picture)

@@ -34,10 +34,10 @@ SEEDS = range(20)
 MISSING = 0.3
 
 
-def hide(X, share, seed):
+def hide(X, fraction, seed):
     """Hide cells completely at random."""
-    holes = np.random.default_rng(seed).random(X.shape) < share
-    return np.where(holes, np.nan, X)
+    missing = np.random.default_rng(seed).random(X.shape) < fraction
+    return np.where(missing, np.nan, X)
 
 
 def models_of(parameters):
@@ -91,8 +91,8 @@ def tables():
             y, y_test = (v - y.mean() for v in (y, numbers[rows[1600:2400], -1]))
             scale = y.std()
             models = models_of({"C": 3, "epsilon": 0.05})
-            holes = make_pipeline(Holes(seed), HistGradientBoostingRegressor(random_state=0))
-            models["HistGradientBoosting on holes"] = holes
+            native = make_pipeline(HideCells(seed), HistGradientBoostingRegressor(random_state=0))
+            models["HistGradientBoosting, native"] = native
             for model_name, model in models.items():
                 predicted = model.fit(X, y / scale).predict(X_test)
                 error = root_mean_squared_error(y_test / scale, predicted)
@@ -134,7 +134,7 @@ def _errors_by_density(name, seed, densities):
     return errors
 
 
-class Holes:
+class HideCells:
     """Hides training cells, leaves the rows to predict alone."""
 
     def __init__(self, seed):
@@ -170,8 +170,8 @@ def rates():
             constant = model.predict(np.full_like(X_test, np.nan))
             least = root_mean_squared_error(y_test, constant)
             errors = [
-                root_mean_squared_error(y_test, model.predict(hide(X_test, share, seed)))
-                for share in np.arange(0.1, 1.0, 0.1)
+                root_mean_squared_error(y_test, model.predict(hide(X_test, fraction, seed)))
+                for fraction in np.arange(0.1, 1.0, 0.1)
             ]
             print(f"  {name:15s}", np.round(np.array(errors) / least, 3), flush=True)
 
@@ -245,8 +245,8 @@ def speed_table(n_columns, n_factors):
 
 
 def fit():
-    """Fitting on rows with holes, with one and two processes."""
-    print("\nfit on rows with 30 % holes, 10 columns (wall time)")
+    """Fitting on incomplete rows, with one and two processes."""
+    print("\nfit on rows with 30 % of the cells missing, 10 columns (wall time)")
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 10)) @ rng.normal(size=(10, 10))
     y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=2000)

@@ -72,8 +72,8 @@ for strategy, rows in completed.items():
 # An analysis with its uncertainty
 # --------------------------------
 # How much more does a smith of fifty or above earn? The analysis of a single completed table treats
-# imputed cells as known. Twenty drawn tables differ in the unknown cells, and Rubin's rules add the
-# variance between the tables to the variance within a table.
+# imputed cells as known. Twenty drawn tables differ in the missing values, and Rubin's rules add
+# the variance between the tables to the variance within a table.
 
 
 def difference(rows):

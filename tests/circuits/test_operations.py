@@ -54,14 +54,14 @@ class TestMultiply(AlgebraCase):
     @pytest.mark.parametrize("seed", range(0, N_CIRCUITS, 10))
     def test_the_partition_function_is_the_inner_product(self, seed):
         p, q = self.circuits(seed)
-        completions = Completions(p, _few_holes(p, seed))
+        completions = Completions(p, _few_missing_values(p, seed))
         product = multiply(p, q)
         expected = completions.mass @ unit_values(q, completions.nodes)
         found = np.exp(product.log_prob(completions.row[None]))
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-def _few_holes(circuit, seed):
+def _few_missing_values(circuit, seed):
     """A row in which at most two cells are unknown."""
     x = circuit.sample(1, random_state=seed)[0]
     x[:2] = np.nan

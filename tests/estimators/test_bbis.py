@@ -195,10 +195,10 @@ def test_target_learned_from_labels():
     weighter = BBISWeighter().fit(frame)
     assert isinstance(weighter.target_, FactorGraph)
     assert weighter.categories_[0].tolist() == ["blue", "green", "red"]
-    shares = frame["color"].value_counts(normalize=True)[["blue", "green", "red"]]
-    assert_allclose(weighter.target_.marginals()[0], shares, atol=0.01)
+    fractions = frame["color"].value_counts(normalize=True)[["blue", "green", "red"]]
+    assert_allclose(weighter.target_.marginals()[0], fractions, atol=0.01)
     assert_allclose(weighter.target_.log_partition(), 0.0, atol=1e-9)
-    assert_allclose(weighter.marginals()[0], shares, atol=0.03)
+    assert_allclose(weighter.marginals()[0], fractions, atol=0.03)
     assert_array_equal(weighter.transform(frame)[:3], frame.to_numpy()[:3])
     collapsed = BBISWeighter(collapse=[1]).fit(frame)
     assert_allclose(collapsed.marginals()[1], weighter.target_.marginals()[1], atol=0.03)
@@ -464,10 +464,10 @@ def test_verbose_line(model, anywhere, capsys):
 
 
 def test_bad_arguments(model, anywhere):
-    holes = anywhere.copy()
-    holes[0, 0] = np.nan
+    incomplete = anywhere.copy()
+    incomplete[0, 0] = np.nan
     with pytest.raises(ValueError, match=r"contains NaN.*collapse"):
-        BBISWeighter(target=model).fit(holes)
+        BBISWeighter(target=model).fit(incomplete)
     with pytest.raises(ValueError, match=r"X must have shape \(n, 9\)"):
         BBISWeighter(target=model).fit(anywhere[:, :4])
     with pytest.raises(ValueError, match="be states between 0 and 1"):
@@ -493,8 +493,8 @@ def test_density_of_labels_as_target():
     frame = pd.DataFrame({"a": rng.choice(list("xyz"), 150), "b": rng.choice(["no", "yes"], 150)})
     weighter = BBISWeighter(target=GaussianMixtureDensity(n_components=1)).fit(frame)
     assert weighter.target_.variables == (0, 1)
-    shares = frame["a"].value_counts(normalize=True)[["x", "y", "z"]]
-    assert_allclose(weighter.marginals()[0], shares, atol=0.02)
+    fractions = frame["a"].value_counts(normalize=True)[["x", "y", "z"]]
+    assert_allclose(weighter.marginals()[0], fractions, atol=0.02)
     with pytest.raises(CircuitPropertyError, match="circuit as target must be over categorical"):
         BBISWeighter(target=GaussianMixtureDensity(n_components=1)).fit(frame.assign(c=1.5))
 
@@ -566,8 +566,8 @@ def test_mixture_of_all_trees_of_labels_as_target():
     frame = pd.DataFrame({"a": rng.choice(list("xyz"), 150), "b": rng.choice(["no", "yes"], 150)})
     target = MoATDensity(max_iter=20, random_state=0)
     weighter = BBISWeighter(target=target).fit(frame)
-    shares = frame["a"].value_counts(normalize=True)[["x", "y", "z"]]
-    assert_allclose(weighter.marginals()[0], shares, atol=0.03)
+    fractions = frame["a"].value_counts(normalize=True)[["x", "y", "z"]]
+    assert_allclose(weighter.marginals()[0], fractions, atol=0.03)
     with pytest.raises(CircuitPropertyError, match=r"must be complete; got n_missing_cells"):
         BBISWeighter(target=target, collapse=[0]).fit(frame)
     with pytest.raises(CircuitPropertyError, match=r"hold the numbers 0, 1.*columns=\[0, 1\]"):
@@ -818,7 +818,7 @@ def test_quantiles_of_summaries_are_numbers_between_0_and_1(quantiles):
         weighter.summary(quantiles=quantiles)
 
 
-def test_modes_that_a_valley_separates_keep_their_shares():
+def test_modes_that_a_valley_separates_keep_their_fractions():
     """Where samples fit one mode better than the other, weights would leave the other."""
     model = Circuit(
         0.4 * MultivariateGaussian([0, 1], [-3.0, 0.0], np.eye(2))

@@ -215,11 +215,11 @@ def test_transformer_checks_that_scikit_learn_leaves_out(name, check):
 
 @every_tolerant
 def test_missing_cells_at_fit_and_at_predict(name, X, y):
-    holes = X.copy()
-    holes[np.random.default_rng(1).random(X.shape) < 0.3] = NAN
-    for train in (X, holes):
+    incomplete = X.copy()
+    incomplete[np.random.default_rng(1).random(X.shape) < 0.3] = NAN
+    for train in (X, incomplete):
         estimator = make(name).fit(train, y)
-        assert_no_silent_nan(answer(estimator, holes))
+        assert_no_silent_nan(answer(estimator, incomplete))
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ def test_discrete_densities_sum_to_one(name):
 
 
 @every_density
-def test_holes_are_marginalised(name, X):
+def test_missing_values_are_marginalised(name, X):
     density = make(name).fit(X[:, :2])
     empty = density.score_samples(np.full((2, 2), NAN))
     np.testing.assert_allclose(empty, 0.0, atol=1e-9)
@@ -461,8 +461,8 @@ def test_samples_follow_the_density(name, X):
     # Marginal distribution functions of the draws against exact interval probabilities
     for column in range(3):
         for bound in np.quantile(X[:, column], [0.25, 0.5, 0.75]):
-            share = (drawn[:, column] <= bound).mean()
-            assert share == pytest.approx(density.probability({column: (None, bound)}), abs=0.04)
+            fraction = (drawn[:, column] <= bound).mean()
+            assert fraction == pytest.approx(density.probability({column: (None, bound)}), abs=0.04)
 
 
 @every_density

@@ -45,12 +45,12 @@ def mixed():
     return X, y
 
 
-def with_holes(X, share=0.3, seed=0):
-    return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
+def with_missing_values(X, fraction=0.3, seed=0):
+    return np.where(np.random.default_rng(seed).random(X.shape) < fraction, np.nan, X)
 
 
 @pytest.mark.parametrize("gamma", ["scale", "auto", 0.05])
-def test_without_holes_it_is_an_svr(table, gamma):
+def test_without_missing_values_it_is_an_svr(table, gamma):
     X, y, X_test = table
     model = ExpectedPredictionSVR(C=100, gamma=gamma, density=ONE).fit(X, y)
     svr = SVR(C=100, gamma=gamma, tol=model.tol).fit(X, y)
@@ -73,7 +73,7 @@ def test_a_mixed_table_is_the_svr_on_one_hot_columns(mixed):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_holes_are_integrated_out(kernel):
+def test_missing_values_are_integrated_out(kernel):
     """Against 200 000 completions drawn from the circuit."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
@@ -116,8 +116,8 @@ def test_without_any_cell_it_is_the_constant_mean(table):
 
 def test_prediction_does_not_depend_on_the_other_rows(table):
     X, y, X_test = table
-    model = ExpectedPredictionSVR(C=100, density=ONE).fit(with_holes(X), y)
-    X_test = with_holes(X_test)
+    model = ExpectedPredictionSVR(C=100, density=ONE).fit(with_missing_values(X), y)
+    X_test = with_missing_values(X_test)
     together = model.predict(X_test)
     apart = [model.predict(row[None])[0] for row in X_test]
     np.testing.assert_allclose(together, apart, rtol=1e-10)
@@ -131,7 +131,7 @@ def test_prediction_stays_within_the_working_memory():
     y = X[:, 0] + rng.normal(size=800)
     density = Circuit(MultivariateGaussian(range(60), X.mean(axis=0), np.cov(X.T)))
     model = ExpectedPredictionSVR(density=density).fit(X, y)
-    incomplete = with_holes(np.tile(X, (2, 1)))
+    incomplete = with_missing_values(np.tile(X, (2, 1)))
     with config_context(working_memory=16):
         tracemalloc.start()
         model.predict(incomplete)
@@ -141,11 +141,11 @@ def test_prediction_stays_within_the_working_memory():
     assert peak < 16 * 2**20 + 4 * incomplete.nbytes
 
 
-def test_training_rows_with_holes_help(table):
+def test_incomplete_training_rows_help(table):
     X, y, X_test = table
     _, y_all = load_diabetes(return_X_y=True)
     y_test = y_all[150:200]
-    model = ExpectedPredictionSVR(C=100, density=ONE).fit(with_holes(X), y)
+    model = ExpectedPredictionSVR(C=100, density=ONE).fit(with_missing_values(X), y)
     constant = np.full(len(y_test), y.mean())
     error = root_mean_squared_error(y_test, model.predict(X_test))
     assert error < 0.95 * root_mean_squared_error(y_test, constant)
@@ -161,7 +161,7 @@ def test_kernel_objects(table, kernel, same):
     circuit = Circuit(np.prod([Gaussian(v, 0.0, 1.0) for v in range(6)]))
     given = ExpectedPredictionSVR(kernel=kernel, density=circuit).fit(X, y)
     named = ExpectedPredictionSVR(kernel=same, gamma=0.1, density=circuit).fit(X, y)
-    X_test = with_holes(X_test)
+    X_test = with_missing_values(X_test)
     np.testing.assert_allclose(given.predict(X_test), named.predict(X_test), rtol=1e-6)
     assert given.gamma_ is None
     assert named.kernel_ == type(kernel)(0.1, variables=range(6))
@@ -203,16 +203,18 @@ def test_unseen_labels_count_as_missing(mixed):
 def test_clear_errors(table, parameters, message):
     X, y, _ = table
     with pytest.raises(ValueError, match=message):
-        ExpectedPredictionSVR(**parameters).fit(with_holes(X), y)
+        ExpectedPredictionSVR(**parameters).fit(with_missing_values(X), y)
 
 
 def test_kernels_without_closed_form_say_so(table):
     X, y, _ = table
     with pytest.raises(CircuitPropertyError, match="Laplacian on univariate ones"):
         ExpectedPredictionSVR(kernel="laplacian", density=ONE).fit(X, y)
-    automatic = ExpectedPredictionSVR(kernel="laplacian", random_state=0).fit(with_holes(X), y)
+    automatic = ExpectedPredictionSVR(kernel="laplacian", random_state=0).fit(
+        with_missing_values(X), y
+    )
     assert automatic.density_.covariance_type == "diag"
-    assert np.isfinite(automatic.predict(with_holes(X, seed=1))).all()
+    assert np.isfinite(automatic.predict(with_missing_values(X, seed=1))).all()
 
 
 def test_impossible_evidence_falls_back_to_the_constant():
@@ -242,11 +244,11 @@ def test_weights_reach_the_density(table):
     np.testing.assert_allclose(weighted.density_.means_, half.density_.means_, rtol=1e-6)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3])
-def test_rows_without_weight_do_not_exist(table, share):
+@pytest.mark.parametrize("fraction", [0.0, 0.3])
+def test_rows_without_weight_do_not_exist(table, fraction):
     # The solver drops such rows and counts its support vectors among the others
     X, y, X_test = table
-    X, weights = with_holes(X, share), np.resize([0.0, 1.0, 2.0], len(y))
+    X, weights = with_missing_values(X, fraction), np.resize([0.0, 1.0, 2.0], len(y))
     kept = np.flatnonzero(weights)
     X[~np.isin(np.arange(len(y)), kept)] *= 30.0  # which would change gamma="scale"
     model = ExpectedPredictionSVR(density=ONE, C=10)
@@ -276,11 +278,13 @@ def test_memory_learns_the_density_once(table, tmp_path):
     predictions = []
     for C in (1.0, 10.0, 1.0):
         model = ExpectedPredictionSVR(C=C, density=density, memory=str(tmp_path / "cache"))
-        predictions.append(model.fit(X, y).predict(with_holes(X_test)))
+        predictions.append(model.fit(X, y).predict(with_missing_values(X_test)))
     assert log.read_text().count("fit") == 1
     np.testing.assert_array_equal(predictions[0], predictions[2])
     plain = ExpectedPredictionSVR(C=1.0, density=density).fit(X, y)
-    np.testing.assert_allclose(predictions[0], plain.predict(with_holes(X_test)), rtol=1e-12)
+    np.testing.assert_allclose(
+        predictions[0], plain.predict(with_missing_values(X_test)), rtol=1e-12
+    )
 
 
 def search(X, y):
@@ -298,7 +302,7 @@ def search(X, y):
 @pytest.mark.slow
 def test_the_same_search_on_a_dask_cluster(table):
     distributed = pytest.importorskip("distributed")
-    X, y = with_holes(table[0])[:80, :3], table[1][:80]
+    X, y = with_missing_values(table[0])[:80, :3], table[1][:80]
     local = search(X, y)
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with (
@@ -324,7 +328,9 @@ def test_joint_units_with_extreme_scales():
     same = Circuit(MultivariateGaussian([0, 1], scaled.mean(axis=0), np.cov(scaled.T)))
     reference = ExpectedPredictionSVR(kernel=RBF(1.0), density=same).fit(scaled, y)
     np.testing.assert_allclose(
-        model.predict(with_holes(X)), reference.predict(with_holes(scaled)), rtol=1e-6
+        model.predict(with_missing_values(X)),
+        reference.predict(with_missing_values(scaled)),
+        rtol=1e-6,
     )
 
 
@@ -348,7 +354,7 @@ def test_standard_deviation_after_training_rows_with_missing_cells():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 3))
     y = np.sin(X[:, 0]) + 0.5 * X[:, 1]
-    model = ExpectedPredictionSVR(gamma=0.2, C=10.0, density=ONE).fit(with_holes(X), y)
+    model = ExpectedPredictionSVR(gamma=0.2, C=10.0, density=ONE).fit(with_missing_values(X), y)
     rows = X[:3].copy()
     rows[0, 1] = rows[1] = np.nan
     with pytest.warns(UserWarning, match="estimated from 100 draws"):

@@ -51,8 +51,8 @@ DENSITY = GaussianMixtureDensity(n_components=2)
 
 
 def hide(X, fraction=0.3, seed=0):
-    holes = np.random.default_rng(seed).random(X.shape) < fraction
-    return np.where(holes, NAN, X)
+    missing = np.random.default_rng(seed).random(X.shape) < fraction
+    return np.where(missing, NAN, X)
 
 
 def regressor(model=None, **parameters):
@@ -504,8 +504,8 @@ def test_labels_that_do_not_exclude_each_other(model, methods, numbers):
     assert predicted.shape == labels.shape and wrapped.score(X, labels) > 0.5
     first = getattr(wrapped, methods[0])(incomplete)
     threshold = 0.5 if methods[0] == "predict_proba" else 0.0
-    holes = np.isnan(incomplete).any(axis=1)
-    np.testing.assert_array_equal(predicted[holes], (first > threshold)[holes])
+    is_incomplete = np.isnan(incomplete).any(axis=1)
+    np.testing.assert_array_equal(predicted[is_incomplete], (first > threshold)[is_incomplete])
 
 
 def test_labels_in_a_column(classes):

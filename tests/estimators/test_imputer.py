@@ -56,9 +56,9 @@ def frame():
     return table
 
 
-def holes(X, share=0.4, seed=0):
+def with_missing_values(X, fraction=0.4, seed=0):
     X = X.copy()
-    X[np.random.default_rng(seed).random(X.shape) < share] = NAN
+    X[np.random.default_rng(seed).random(X.shape) < fraction] = NAN
     return X
 
 
@@ -125,7 +125,7 @@ def test_draws_of_whole_numbers_are_whole():
     X[1::4, 1] = np.nan
     density = GaussianMixtureDensity(n_components=1, random_state=0)
     imputer = CircuitImputer(density=density, strategy="sample", random_state=0).fit(X)
-    # A fraction where fit has seen whole numbers only: it was observed and stays
+    # A fraction where fit has seen integers only: it was observed and stays
     rows = np.vstack([X, [[7.5, np.nan]]])
     tables = imputer.sample_imputations(rows, 3, proper=False)
     np.testing.assert_array_equal(tables[0], imputer.transform(rows))
@@ -156,7 +156,7 @@ def test_samples_of_different_rows_are_independent(gaussian):
 
 @pytest.mark.parametrize("strategy", ["mean", "mpe", "sample"])
 def test_order_subset_and_jobs_do_not_matter(gaussian, strategy):
-    X = holes(gaussian.sample(4500, random_state=0))
+    X = with_missing_values(gaussian.sample(4500, random_state=0))
     X = X[~np.isnan(X).all(axis=1)]  # the order tells equal rows apart
     imputer = CircuitImputer(density=gaussian, strategy=strategy, random_state=0).fit(X)
     expected = imputer.transform(X)
@@ -170,14 +170,14 @@ def test_order_subset_and_jobs_do_not_matter(gaussian, strategy):
 def test_equal_rows_are_drawn_one_by_one(n_jobs):
     rng = np.random.default_rng(0)
     X = (rng.random((5000, 2)) < [0.5, 0.3]).astype(float)
-    holes = np.r_[np.zeros(2000, dtype=bool), np.ones(3000, dtype=bool)]
-    X[holes, 1] = np.nan
+    is_missing = np.r_[np.zeros(2000, dtype=bool), np.ones(3000, dtype=bool)]
+    X[is_missing, 1] = np.nan
     imputer = CircuitImputer(strategy="sample", random_state=0, n_jobs=n_jobs)
-    drawn = imputer.fit_transform(X)[holes]
+    drawn = imputer.fit_transform(X)[is_missing]
     for state in (0.0, 1.0):
-        shares = drawn[drawn[:, 0] == state, 1].mean()
-        assert shares == pytest.approx(0.3, abs=0.06)
-    means = imputer.sample_imputations(X, 20)[:, holes, 1].mean(axis=1)
+        fractions = drawn[drawn[:, 0] == state, 1].mean()
+        assert fractions == pytest.approx(0.3, abs=0.06)
+    means = imputer.sample_imputations(X, 20)[:, is_missing, 1].mean(axis=1)
     assert 0.003 < means.std() < 0.02  # sqrt(.21 / 3000) = .008
 
 
@@ -190,18 +190,18 @@ def test_numbers_never_seen_count_as_missing_and_stay():
 
 
 def test_transform_is_the_first_imputation(gaussian):
-    X = holes(gaussian.sample(50, random_state=0))
+    X = with_missing_values(gaussian.sample(50, random_state=0))
     imputer = CircuitImputer(density=gaussian, strategy="sample", random_state=1).fit(X)
     tables = imputer.sample_imputations(X, 3)
     assert tables.shape == (3, 50, 3)
     np.testing.assert_array_equal(tables[0], imputer.transform(X))
-    hole = np.isnan(X)
-    assert (tables[0][hole] != tables[1][hole]).all()
-    assert (tables[:, ~hole] == X[~hole]).all()
+    is_missing = np.isnan(X)
+    assert (tables[0][is_missing] != tables[1][is_missing]).all()
+    assert (tables[:, ~is_missing] == X[~is_missing]).all()
 
 
 def test_fits_of_one_seed_agree(gaussian):
-    X = holes(gaussian.sample(50, random_state=0))
+    X = with_missing_values(gaussian.sample(50, random_state=0))
     make = CircuitImputer(density=gaussian, strategy="sample", random_state=3)
     np.testing.assert_array_equal(clone(make).fit_transform(X), clone(make).fit_transform(X))
     other = clone(make).set_params(random_state=4).fit_transform(X)
@@ -488,11 +488,12 @@ def test_densities_must_have_a_circuit():
 
 def test_auto_density_beats_column_means():
     X, _ = load_iris(return_X_y=True)
-    hidden = holes(X, 0.25)
+    hidden = with_missing_values(X, 0.25)
     completed = CircuitImputer(random_state=0).fit_transform(hidden)
-    hole = np.isnan(hidden)
+    is_missing = np.isnan(hidden)
     means = np.broadcast_to(np.nanmean(hidden, axis=0), X.shape)
-    error = np.mean((completed[hole] - X[hole]) ** 2) / np.mean((means[hole] - X[hole]) ** 2)
+    errors = ((completed - X)[is_missing], (means - X)[is_missing])
+    error = np.mean(errors[0] ** 2) / np.mean(errors[1] ** 2)
     assert error < 0.35
 
 
@@ -520,7 +521,7 @@ class Recorder:
 def test_callbacks_reach_the_density(gaussian):
     recorder = Recorder()
     imputer = CircuitImputer(random_state=0).set_callbacks(recorder)
-    imputer.fit(holes(gaussian.sample(60, random_state=0)))
+    imputer.fit(with_missing_values(gaussian.sample(60, random_state=0)))
     assert recorder.tasks[:3] == ["setup", "CircuitImputer fit", "AutomaticDensity fit"]
     assert recorder.tasks[3:5] == ["GaussianMixtureDensity fit", "GaussianMixtureDensity iteration"]
     assert recorder.tasks[-1] == "teardown"
@@ -535,7 +536,7 @@ def test_a_frozen_density_is_not_fitted_again(independent_density, frame):
 
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_units_do_not_matter(gaussian, scale):
-    X = holes(gaussian.sample(100, random_state=0))
+    X = with_missing_values(gaussian.sample(100, random_state=0))
     factors = np.array([scale, 1.0, 1.0 / scale])
     plain = CircuitImputer(random_state=0).fit_transform(X)
     scaled = CircuitImputer(random_state=0).fit_transform(X * factors)

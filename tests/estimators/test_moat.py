@@ -171,7 +171,7 @@ def test_callbacks_see_a_usable_estimator(X):
     np.testing.assert_array_equal(density.score_samples(X), plain.score_samples(X))
 
 
-def test_rows_with_holes_approach_the_enumeration(X):
+def test_incomplete_rows_approach_the_enumeration(X):
     density = make(n_tree_samples=31).fit(X)
     rows = X[:50].copy()
     rows[np.random.default_rng(3).random(rows.shape) < 0.4] = np.nan
@@ -240,7 +240,7 @@ def test_sampled_rows_and_trees(fitted):
     assert uses == pytest.approx(fitted.edge_marginals_[0, 0, 1], abs=0.03)
 
 
-def test_rows_with_many_holes_are_estimated_and_repeat(X):
+def test_rows_with_many_missing_values_are_estimated_and_repeat(X):
     density = make(n_tree_samples=8).fit(X)
     rows = X[:30].copy()
     rows[:, 1:] = np.nan
@@ -521,7 +521,7 @@ def test_states_that_do_not_exist_are_refused(fitted):
         fitted.mixture_.log_prob(np.array([[1, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 0]]))
 
 
-def test_equal_rows_with_holes_are_scored_once(fitted, monkeypatch):
+def test_equal_incomplete_rows_are_scored_once(fitted, monkeypatch):
     asked = []
     original = enumerate_evidence
     monkeypatch.setattr(
@@ -620,7 +620,7 @@ def test_partial_fit_notes_the_negative_log_likelihood(X):
     assert density.loss_curve_ == pytest.approx([-density.score(X)], abs=1e-6)
 
 
-def test_more_trees_estimate_rows_with_holes_better(fitted, X):
+def test_more_trees_estimate_incomplete_rows_better(fitted, X):
     rng = np.random.default_rng(0)
     rows = X[:60].copy()
     np.put_along_axis(rows, rng.random(rows.shape).argsort(axis=1)[:, :4], np.nan, axis=1)
@@ -651,7 +651,7 @@ def test_completions_from_more_trees_come_closer(fitted, X, monkeypatch):
     assert few > 3 * many
 
 
-def test_random_state_decides_on_the_trees_that_score_rows_with_holes(X):
+def test_random_state_decides_on_the_trees_that_score_incomplete_rows(X):
     incomplete = X[:20].copy()
     incomplete[:, 1:5] = np.nan
     # Fits alike but for the trees

@@ -252,7 +252,7 @@ def test_joint_leaves_win_where_columns_depend_linearly():
     assert joint.score(X[400:]) > apart.score(X[400:]) + 0.5
 
 
-def test_holes_in_fit_and_score(table):
+def test_missing_values_in_fit_and_score(table):
     incomplete = table.astype({"age": float}).mask(
         np.random.default_rng(0).random(table.shape) < 0.2
     )

@@ -111,8 +111,8 @@ def test_full_conditional_with_large_blanket_uses_several_tables():
 def test_exact_samples_follow_the_marginals(graph):
     drawn = graph.sample(20_000, random_state=0)
     for variable, marginal in enumerate(graph.marginals()):
-        shares = np.bincount(drawn[:, variable].astype(int), minlength=len(marginal)) / 20_000
-        assert_allclose(shares, marginal, atol=0.02)
+        fractions = np.bincount(drawn[:, variable].astype(int), minlength=len(marginal)) / 20_000
+        assert_allclose(fractions, marginal, atol=0.02)
 
 
 def test_completions_keep_observed_cells(graph):
@@ -174,8 +174,8 @@ def test_gibbs_reaches_the_target_and_repeats(graph):
     drawn = graph.gibbs_sample(20_000, burn_in=50, n_chains=50, random_state=0)
     assert drawn.shape == (20_000, len(graph.cardinalities))
     for variable, marginal in enumerate(graph.marginals()):
-        shares = np.bincount(drawn[:, variable].astype(int), minlength=len(marginal)) / 20_000
-        assert_allclose(shares, marginal, atol=0.03)
+        fractions = np.bincount(drawn[:, variable].astype(int), minlength=len(marginal)) / 20_000
+        assert_allclose(fractions, marginal, atol=0.03)
     again = graph.gibbs_sample(20_000, burn_in=50, n_chains=50, random_state=0)
     assert_array_equal(drawn, again)
 

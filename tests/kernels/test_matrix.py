@@ -1,4 +1,4 @@
-"""Gram matrices of rows with holes."""
+"""Gram matrices of incomplete rows."""
 
 import warnings
 from itertools import pairwise
@@ -46,7 +46,7 @@ def small_circuit(seed):
 
 
 def table(circuit, seed, n_rows=7):
-    """Rows with holes, a complete one, an empty one and two equal ones."""
+    """Incomplete rows, a complete one, an empty one and two equal ones."""
     X = random_rows(np.random.default_rng(seed), circuit, n_rows)
     X[0] = circuit.sample(1, random_state=seed)[0]
     X[2] = X[1]
@@ -145,7 +145,7 @@ def test_joint_gaussians_beside_labels_take_products_of_kernels():
 
 
 def test_deep_circuits_reach_the_workers():
-    """Their plans are sent along where rows with holes meet each other."""
+    """Their plans are sent along where incomplete rows meet each other."""
     root = Gaussian(0, 0.0, 1.0)
     for variable in range(1, 100):
         root = Product([Sum([root]), Gaussian(variable, 0.0, 1.0)])
@@ -173,7 +173,7 @@ def test_is_a_gram_matrix(make):
     assert np.diag(gram).max() <= 1 + 1e-12
 
 
-def test_without_holes_it_is_the_kernel():
+def test_without_missing_values_it_is_the_kernel():
     circuit = mixture()
     X = circuit.sample(6, random_state=0)
     gram = expected_kernel_matrix(X, circuit=circuit, kernel=RBF(0.5))

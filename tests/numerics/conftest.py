@@ -1,4 +1,4 @@
-"""Stacks of Gaussians, rows with holes, and their plain reference formulas."""
+"""Stacks of Gaussians, incomplete rows, and their plain reference formulas."""
 
 import numpy as np
 
@@ -12,11 +12,11 @@ def random_stack(n_components, n_columns, seed=0):
     return GaussianStack(2.0 * rng.normal(size=(n_components, n_columns)), covariances)
 
 
-def random_rows(n_rows, n_columns, share, seed=1):
-    """Rows with holes, among them a complete one, an empty one and shared patterns."""
+def random_rows(n_rows, n_columns, fraction, seed=1):
+    """Incomplete rows, among them a complete one, an empty one and shared patterns."""
     rng = np.random.default_rng(seed)
     X = 2.0 * rng.normal(size=(n_rows, n_columns))
-    missing = rng.random(X.shape) < share
+    missing = rng.random(X.shape) < fraction
     missing[: n_rows // 2] = missing[rng.integers(0, 3, n_rows // 2)]
     missing[-1], missing[-2] = True, False
     X[missing] = np.nan

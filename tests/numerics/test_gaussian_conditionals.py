@@ -11,10 +11,10 @@ from skcircuits.numerics._gaussian_stack import (
 from tests.numerics.conftest import conditional, random_rows, random_stack
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("n_columns", [1, 3, 10])
-def test_moments_against_the_textbook(n_columns, share):
-    stack, X = random_stack(2, n_columns), random_rows(40, n_columns, share)
+def test_moments_against_the_textbook(n_columns, fraction):
+    stack, X = random_stack(2, n_columns), random_rows(40, n_columns, fraction)
     means, variances = conditional_mean(stack, X), conditional_variance(stack, X)
     for k in range(2):
         for i, x in enumerate(X):
@@ -40,7 +40,7 @@ def test_observed_cells_are_repeated_exactly():
     assert (conditional_variance(stack, X)[:, ~seen] > 0.0).all()
 
 
-def test_blocks_cover_the_rows_with_holes_and_hold_their_covariances():
+def test_blocks_cover_the_incomplete_rows_and_hold_their_covariances():
     stack, X = random_stack(2, 5), random_rows(50, 5, 0.4)
     covered = []
     for block in conditional_blocks(stack, X):

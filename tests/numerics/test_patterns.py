@@ -10,17 +10,17 @@ from skcircuits.numerics._patterns import (
 )
 
 
-def table_with_holes(n_rows, n_columns, share, seed=0):
+def table_with_missing_values(n_rows, n_columns, fraction, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_rows, n_columns)).round(1)
-    X[rng.random(X.shape) < share] = np.nan
+    X[rng.random(X.shape) < fraction] = np.nan
     return X
 
 
 # 70 columns need two words, 5 a lookup table
 @pytest.mark.parametrize("n_columns", [1, 5, 17, 70])
 def test_distinct_patterns(n_columns):
-    missing = np.isnan(table_with_holes(200, n_columns, 0.2))
+    missing = np.isnan(table_with_missing_values(200, n_columns, 0.2))
     found, inverse = distinct_patterns(missing)
     np.testing.assert_array_equal(found[inverse], missing)
     assert len(found) == len(np.unique(missing, axis=0))
@@ -28,7 +28,7 @@ def test_distinct_patterns(n_columns):
 
 @pytest.mark.parametrize("n_columns", [2, 20])
 def test_groups_partition_the_rows(n_columns):
-    missing = np.isnan(table_with_holes(300, n_columns, 0.3))
+    missing = np.isnan(table_with_missing_values(300, n_columns, 0.3))
     missing[0], missing[1] = True, False
     groups = group_patterns(missing)
     rows = np.concatenate([group.rows for group in groups])
@@ -44,7 +44,7 @@ def test_groups_partition_the_rows(n_columns):
 
 
 def test_small_groups_join_larger_ones():
-    missing = np.isnan(table_with_holes(300, 8, 0.3))
+    missing = np.isnan(table_with_missing_values(300, 8, 0.3))
     groups = joined_groups(missing, (1, 1))
     assert len(groups) < len(group_patterns(missing)) / 2
     rows = np.concatenate([group.rows for group in groups])
@@ -62,7 +62,7 @@ def test_small_groups_join_larger_ones():
 
 
 def test_group_take_and_blocks():
-    group = group_patterns(np.isnan(table_with_holes(300, 6, 0.5)))[3]
+    group = group_patterns(np.isnan(table_with_missing_values(300, 6, 0.5)))[3]
     blocks = list(group.blocks(4))
     assert all(block.n_patterns <= 4 for block in blocks)
     np.testing.assert_array_equal(np.concatenate([block.rows for block in blocks]), group.rows)
@@ -77,7 +77,7 @@ def test_group_take_and_blocks():
 
 @pytest.mark.parametrize("n_columns", [1, 3, 40])
 def test_unique_rows(n_columns):
-    X = table_with_holes(50, n_columns, 0.3)[np.random.default_rng(1).integers(0, 50, 400)]
+    X = table_with_missing_values(50, n_columns, 0.3)[np.random.default_rng(1).integers(0, 50, 400)]
     first, inverse = unique_rows(X)
     np.testing.assert_array_equal(X[first][inverse], X)
     assert (np.diff(first) > 0).all()
@@ -95,7 +95,7 @@ def test_unique_rows_edge_cases():
 
 def test_unique_rows_survives_hash_collisions(monkeypatch):
     monkeypatch.setattr(patterns, "_hash_words", lambda words: np.zeros(len(words), np.uint64))
-    X = table_with_holes(30, 3, 0.5)
+    X = table_with_missing_values(30, 3, 0.5)
     first, inverse = unique_rows(X)
     np.testing.assert_array_equal(X[first][inverse], X)
     assert len(first) == len(np.unique(np.nan_to_num(X, nan=99.0), axis=0))

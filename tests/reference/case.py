@@ -1,7 +1,7 @@
 """One reusable test case: an operation on circuits against brute force.
 
 A subclass says what is asked of a circuit and what enumeration answers; it inherits the
-random circuits, the rows with holes and the comparison.
+random circuits, the incomplete rows and the comparison.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ N_CIRCUITS = 210
 
 
 class QueryCase:
-    """A query of one circuit at rows with holes.
+    """A query of one circuit at incomplete rows.
 
     A subclass overrides ``query`` (all rows at once) and ``expected`` (one row, from its
     completions), and perhaps ``circuit`` and ``rows``.

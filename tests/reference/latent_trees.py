@@ -8,7 +8,7 @@ from skcircuits.circuits import Categorical, Circuit, Gaussian, Product, Sum
 
 
 def latent_tree(rng, n_variables, n_states, *, n_categories=2, zeros=0.0) -> Circuit:
-    """A hidden tree with ``n_states`` states per latent variable, balanced over columns.
+    """A latent tree with ``n_states`` states per latent variable, balanced over columns.
 
     Every region has one unit per state of its latent variable; the sums of a region mix all
     element-wise products of its two halves.

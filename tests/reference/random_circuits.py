@@ -33,7 +33,7 @@ class RandomCircuit:
     seed : int
     cardinalities : list of int, states of each variable; 0 for a continuous one
     structured : bool, split every scope in one way only
-    zeros : float, share of zero probabilities and weights
+    zeros : float, fraction of zero probabilities and weights
     joint : bool, allow multivariate Gaussian units
     splits : dict, default=None, ways to split scopes; shared by compatible circuits
     spread : float, weights of sums are multiplied by 10 to the power of up to ± this
@@ -169,9 +169,9 @@ def deterministic_circuit(seed, cardinalities=None, *, zeros=0.0) -> Circuit:
 
 
 def random_rows(rng, circuit: Circuit, n_rows: int, missing: float = 0.4) -> np.ndarray:
-    """Rows with holes; observed values come from the circuit so that evidence is possible.
+    """Incomplete rows; observed values come from the circuit so that evidence is possible.
 
-    Holes are few enough for every row's completions to be listed.
+    Missing values are few enough for every row's completions to be listed.
     """
     X = circuit.sample(n_rows, random_state=rng)
     sizes = {variable: len(axis(circuit, variable)[0]) for variable in circuit.variables}

@@ -1,7 +1,7 @@
 """Tables that carry next to nothing: constants, copies, outliers, empty columns, two rows.
 
 Every estimator refuses such a table with a word, or what it learned holds: no NaN, draws are
-possible, holes are filled, pickles and the order of rows do not matter.
+possible, missing values are imputed, pickles and the order of rows do not matter.
 """
 
 import pickle

@@ -83,7 +83,7 @@ class ExtremeCircuit:
 
 
 def case(seed):
-    """A circuit, rows drawn from it, and the same rows with holes."""
+    """A circuit, rows drawn from it, and the same rows with missing values."""
     circuit = ExtremeCircuit(seed).circuit()
     rng = np.random.default_rng(seed)
     rows = circuit.sample(6, random_state=seed)
@@ -91,8 +91,8 @@ def case(seed):
 
 
 def check_scores(seed):
-    circuit, rows, holes = case(seed)
-    both = np.concatenate([rows, holes])
+    circuit, rows, incomplete = case(seed)
+    both = np.concatenate([rows, incomplete])
     found = circuit.log_prob(both)
     assert np.isfinite(found).all()
     assert_allclose([circuit.log_prob(row[None])[0] for row in both], found, rtol=1e-9, atol=1e-9)
@@ -105,33 +105,33 @@ def check_scores(seed):
 
 
 def check_conditions(seed):
-    circuit, rows, holes = case(seed)
-    for row, hole in zip(rows, holes):
-        missing = np.isnan(hole[list(circuit.variables)])
+    circuit, rows, incomplete = case(seed)
+    for row, evidence in zip(rows, incomplete):
+        missing = np.isnan(evidence[list(circuit.variables)])
         if not missing.any():
             continue
-        expected = circuit.log_prob(row[None]) - circuit.log_prob(hole[None])
-        given = circuit.condition(hole)
+        expected = circuit.log_prob(row[None]) - circuit.log_prob(evidence[None])
+        given = circuit.condition(evidence)
         assert_allclose(given.log_prob(row[None]), expected, rtol=1e-7, atol=1e-7)
-        kept = [v for v in circuit.variables if not np.isnan(hole[v])]
+        kept = [v for v in circuit.variables if not np.isnan(evidence[v])]
         if kept:
             hidden = [v for v in circuit.variables if v not in kept]
             rest = circuit.marginalize(hidden)
             assert_allclose(
-                rest.log_prob(row[None]), circuit.log_prob(hole[None]), rtol=1e-9, atol=1e-12
+                rest.log_prob(row[None]), circuit.log_prob(evidence[None]), rtol=1e-9, atol=1e-12
             )
 
 
 def check_marginals(seed):
-    circuit, _, holes = case(seed)
-    total = circuit.log_prob(holes)
-    for variable, table in circuit.marginals(holes).items():
+    circuit, _, incomplete = case(seed)
+    total = circuit.log_prob(incomplete)
+    for variable, table in circuit.marginals(incomplete).items():
         assert_allclose(table.sum(axis=1), 1.0, rtol=1e-9)
         for state in {0, table.shape[1] - 1}:
-            rows = holes.copy()
+            rows = incomplete.copy()
             rows[:, variable] = np.where(np.isnan(rows[:, variable]), state, rows[:, variable])
             joint = np.exp(circuit.log_prob(rows) - total)
-            hidden = np.isnan(holes[:, variable])
+            hidden = np.isnan(incomplete[:, variable])
             assert_allclose(table[hidden, state], joint[hidden], rtol=1e-8, atol=1e-12)
 
 
@@ -150,33 +150,33 @@ def check_boxes(seed):
 
 
 def check_moments(seed):
-    circuit, _, holes = case(seed)
+    circuit, _, incomplete = case(seed)
     own = list(circuit.variables)
-    mean, variance = circuit.expectation(holes)[:, own], circuit.variance(holes)[:, own]
+    mean, variance = circuit.expectation(incomplete)[:, own], circuit.variance(incomplete)[:, own]
     assert np.isfinite(mean).all()
     assert (variance >= 0).all() and np.isfinite(variance).all()
-    seen = ~np.isnan(holes[:, own])
-    assert_array_equal(mean[seen], holes[:, own][seen])
+    seen = ~np.isnan(incomplete[:, own])
+    assert_array_equal(mean[seen], incomplete[:, own][seen])
     assert_array_equal(variance[seen], 0.0)
 
 
 def check_completions(seed):
-    circuit, _, holes = case(seed)
-    best = circuit.mpe(holes, method="max_product")
-    drawn = circuit.sample(3, holes, random_state=seed)
-    for filled in (best, *drawn.reshape(3, *holes.shape)):
-        seen = ~np.isnan(holes)
-        assert_array_equal(filled[seen], holes[seen])
+    circuit, _, incomplete = case(seed)
+    best = circuit.mpe(incomplete, method="max_product")
+    drawn = circuit.sample(3, incomplete, random_state=seed)
+    for filled in (best, *drawn.reshape(3, *incomplete.shape)):
+        seen = ~np.isnan(incomplete)
+        assert_array_equal(filled[seen], incomplete[seen])
         assert np.isfinite(circuit.log_prob(filled)).all()
 
 
 def check_files(seed):
-    circuit, _, holes = case(seed)
+    circuit, _, incomplete = case(seed)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "circuit.npz"
         circuit.save(path)
         again = Circuit.load(path)
-    assert_array_equal(again.log_prob(holes), circuit.log_prob(holes))
+    assert_array_equal(again.log_prob(incomplete), circuit.log_prob(incomplete))
     assert_array_equal(again.sample(3, random_state=1), circuit.sample(3, random_state=1))
 
 

@@ -62,10 +62,10 @@ class TestScipy:
     def test_marginals_and_conditionals_of_a_gaussian(self, wine):
         mean, covariance = wine.mean(axis=0), np.cov(wine.T)
         circuit = Circuit(MultivariateGaussian(range(5), mean, covariance))
-        holes = np.where(np.arange(5) % 2, np.nan, wine)
+        incomplete = np.where(np.arange(5) % 2, np.nan, wine)
         kept = [0, 2, 4]
         seen = stats.multivariate_normal(mean[kept], covariance[np.ix_(kept, kept)])
-        assert_allclose(circuit.log_prob(holes), seen.logpdf(wine[:, kept]), rtol=1e-10)
+        assert_allclose(circuit.log_prob(incomplete), seen.logpdf(wine[:, kept]), rtol=1e-10)
         assert entropy(circuit) == pytest.approx(
             stats.multivariate_normal(mean, covariance).entropy(), rel=1e-12
         )

@@ -219,18 +219,19 @@ def check_failed_question(name, seed):
     """Fail anywhere in an answer, the first one that fills caches: the next is as ever."""
     prototype, method = ESTIMATORS[name]
     old, _ = tables()
-    holes = old if name in COMPLETE else old.where(np.arange(80).reshape(40, 2) % 7 > 0)
+    incomplete = old if name in COMPLETE else old.where(np.arange(80).reshape(40, 2) % 7 > 0)
     rng = np.random.default_rng(seed)
     model = fit(clone(prototype), old)
     packed = pickle.dumps(model)
     with LineTracer() as tracer:
-        expected = np.asarray(getattr(model, method)(holes))
+        expected = np.asarray(getattr(model, method)(incomplete))
     model = pickle.loads(packed)
     place = int(rng.integers(1, tracer.n_lines))
     error = rng.choice([KeyboardInterrupt, MemoryError])
     with LineTracer(place, error), contextlib.suppress(error, AttributeError):
-        getattr(model, method)(holes)  # a method that cannot be looked up raises AttributeError
-    np.testing.assert_array_equal(getattr(model, method)(holes), expected)
+        # A method that cannot be looked up raises AttributeError
+        getattr(model, method)(incomplete)
+    np.testing.assert_array_equal(getattr(model, method)(incomplete), expected)
 
 
 # Their points have no missing cells

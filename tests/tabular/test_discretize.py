@@ -126,13 +126,13 @@ def test_weights_act_like_repeated_rows(X):
         np.testing.assert_array_equal(left, right)
 
 
-def test_coverage_is_the_share_of_each_state_inside_a_box(X, discretizer):
+def test_coverage_is_the_fraction_of_each_state_inside_a_box(X, discretizer):
     schema = TableSchema.learn(X, categorical_features=[2])
     queries = [{0: (0.5, 2.0), 1: (-1, 2), 2: {0.0, 2.0}}, {1: 3, 4: (None, 500)}, {}]
     boxes = compile_queries(queries, schema)
-    shares = discretizer.coverage(boxes)
-    np.testing.assert_array_equal(shares[1], [[0, 0, 1, 1, 1, 1, 0], [0] * 6 + [1], [1] * 7])
-    np.testing.assert_array_equal(shares[2], [[1, 0, 1], [1, 1, 1], [1, 1, 1]])
+    fractions = discretizer.coverage(boxes)
+    np.testing.assert_array_equal(fractions[1], [[0, 0, 1, 1, 1, 1, 0], [0] * 6 + [1], [1] * 7])
+    np.testing.assert_array_equal(fractions[2], [[1, 0, 1], [1, 1, 1], [1, 1, 1]])
     # Uniform bins: shares are what a fine sample of each bin says
     generator = np.random.default_rng(0)
     states = np.zeros((20_000, 6))
@@ -140,8 +140,8 @@ def test_coverage_is_the_share_of_each_state_inside_a_box(X, discretizer):
         states[:, 0] = state
         drawn = discretizer.decode(states, generator)[:, 0]
         inside = ((drawn >= 0.5) & (drawn <= 2.0)).mean()
-        assert shares[0][0, state] == pytest.approx(inside, abs=0.02)
-    assert shares[4][2].tolist() == [1.0] * 7
+        assert fractions[0][0, state] == pytest.approx(inside, abs=0.02)
+    assert fractions[4][2].tolist() == [1.0] * 7
 
 
 def test_bins_are_wide_enough_for_a_density():
@@ -218,11 +218,11 @@ def test_boxes_hold_point_masses_or_not(point):
     discretizer = Discretizer.fit(X, np.zeros(1, dtype=np.int64))
     signs = ["<", "<=", "==", ">=", ">"]
     boxes = compile_queries([f"x0 {sign} {point}" for sign in signs], TableSchema.learn(X))
-    (shares,) = discretizer.coverage(boxes)
+    (fractions,) = discretizer.coverage(boxes)
     own = int(discretizer.encode(np.array([[point]]))[0, 0])
-    assert shares[:, own].tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
+    assert fractions[:, own].tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
     # Bins end at a point mass: what lies on either side of it is told apart
-    others = np.delete(shares, own, axis=1)
+    others = np.delete(fractions, own, axis=1)
     assert set(others.ravel()) == {0.0, 1.0} and not others[2].any()
     np.testing.assert_array_equal(others[0], others[1])
     np.testing.assert_array_equal(others[3], others[4])

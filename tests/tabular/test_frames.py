@@ -54,7 +54,7 @@ def test_unsigned_integers_stay_above_zero():
     assert build_frame({"a": np.array([-2.0])}, like)["a"].dtype == np.float64
 
 
-def test_truths_with_holes_stay_objects():
+def test_booleans_with_missing_values_stay_objects():
     like = pd.DataFrame({"a": [True]})
     cells = np.array([True, None], dtype=object)
     assert build_frame({"a": cells}, like)["a"].tolist() == [True, None]

@@ -13,7 +13,7 @@ CARDINALITIES = [2, 3, 2, 4]
 
 @pytest.fixture(params=range(8))
 def case(request):
-    """A circuit with folded sums, rows with holes and their completions."""
+    """A circuit with folded sums, incomplete rows and their completions."""
     seed = request.param
     cardinalities = [*CARDINALITIES[: 3 + seed % 2], *([0] if seed % 3 == 0 else [])]
     circuit = blocks_of_any_widths(seed, cardinalities)

@@ -47,8 +47,8 @@ def mixture(kind, as_unit=lambda unit: unit):
     return Circuit(Sum(terms, weights=rng.dirichlet(np.ones(4))))
 
 
-def table(circuit, share=0.4, n_rows=40):
-    X = random_rows(n_rows, N_COLUMNS, share)
+def table(circuit, fraction=0.4, n_rows=40):
+    X = random_rows(n_rows, N_COLUMNS, fraction)
     if len(circuit.variables) > N_COLUMNS:
         codes = np.random.default_rng(0).integers(0, 3, n_rows).astype(float)
         codes[::4] = np.nan
@@ -60,10 +60,10 @@ KINDS = ["one", "no factors", "own", "tied"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("share", [0.0, 0.4, 0.9])
-def test_queries_equal_those_of_full_covariances(kind, share):
+@pytest.mark.parametrize("fraction", [0.0, 0.4, 0.9])
+def test_queries_equal_those_of_full_covariances(kind, fraction):
     low_rank, full = mixture(kind), mixture(kind, dense)
-    X = table(full, share)
+    X = table(full, fraction)
     for query in ("log_prob", "expectation", "variance"):
         np.testing.assert_allclose(
             getattr(low_rank, query)(X), getattr(full, query)(X), rtol=1e-9, atol=1e-11
@@ -99,10 +99,10 @@ def test_boxes(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("share", [0.0, 0.4, 0.9])
-def test_expected_kernels(kind, share):
+@pytest.mark.parametrize("fraction", [0.0, 0.4, 0.9])
+def test_expected_kernels(kind, fraction):
     low_rank, full = mixture(kind), mixture(kind, dense)
-    X = table(full, share)
+    X = table(full, fraction)
     points = np.nan_to_num(table(full, 0.0, 15))
     kernel = RBF(gamma=0.3, variables=[0, 1, 2, 4]) * RBF(gamma=0.05, variables=[3])
     for targets in (points, X[:4]):

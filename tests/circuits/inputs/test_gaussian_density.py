@@ -25,7 +25,8 @@ def reference(stack, X):
     return result
 
 
-# many holes take the smaller observed block, few the missing one, shared patterns a product
+# rows with few observed cells take the observed block, others the missing one, shared patterns a
+# product
 @pytest.mark.parametrize("fraction", [0.0, 0.15, 0.5, 0.85])
 @pytest.mark.parametrize("n_columns", [1, 4, 12])
 def test_against_scipy(n_columns, fraction):

@@ -175,8 +175,8 @@ def test_means_beside_densities_are_those_of_the_moments(mixture):
     X[rng.random(X.shape) < 0.4] = np.nan
     weights = np.exp(
         [
-            np.log(share) + Circuit(unit).log_prob(X)
-            for share, unit in zip((0.3, 0.7), (_unit(0.0, 1.0, 0.2), _unit(1.0, 2.0, 0.9)))
+            np.log(fraction) + Circuit(unit).log_prob(X)
+            for fraction, unit in zip((0.3, 0.7), (_unit(0.0, 1.0, 0.2), _unit(1.0, 2.0, 0.9)))
         ]
     )
     weights /= weights.sum(axis=0)
@@ -186,6 +186,6 @@ def test_means_beside_densities_are_those_of_the_moments(mixture):
     np.testing.assert_allclose(mixture.expectation(X)[:, :3], expected, rtol=1e-11)
 
 
-def _unit(shift, spread, share):
+def _unit(shift, spread, fraction):
     joint = JohnsonGaussian([0, 1, 2], MEAN - shift, spread * COVARIANCE, CENTERS, CURVATURES)
-    return joint * Categorical(3, [share, 1.0 - share])
+    return joint * Categorical(3, [fraction, 1.0 - fraction])

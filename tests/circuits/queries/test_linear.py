@@ -155,8 +155,8 @@ def test_answers_given_alternatives_in_two_columns():
     mean, variance = (values[0] for values in conditioned.moments())
     assert (np.abs(mean - kept.mean(axis=0)) < 4.5 * error).all()
     assert_allclose(variance, kept.var(axis=0), rtol=0.05)
-    shares = conditioned.state_probabilities()[2][0]
-    assert_allclose(shares, [1.0 - kept[:, 2].mean(), kept[:, 2].mean()], atol=4.5 * error[2])
+    fractions = conditioned.state_probabilities()[2][0]
+    assert_allclose(fractions, [1.0 - kept[:, 2].mean(), kept[:, 2].mean()], atol=4.5 * error[2])
     drawn = conditioned.sample(np.array([3000]), np.random.default_rng(0))
     sums = drawn[:, 0] + drawn[:, 1]
     assert ((sums <= 1.0 + 1e-12) | ((sums >= 3.5 - 1e-12) & (sums <= 4.5 + 1e-12))).all()
@@ -194,12 +194,12 @@ def test_answers_given_alternatives_are_exact(slope):
                 moments[k, of] += (mass * x[:, None] ** powers[0] * y ** powers[1]).sum()
     masses = moments[:, 0] * [0.3, 0.7]
     assert_allclose(np.exp(conditioned.log_mass()[0]), masses.sum(), rtol=1e-9)
-    share = masses[1] / masses.sum() * np.array([-0.6, 0.6]) + [0.9, 0.1]
-    assert_allclose(conditioned.state_probabilities()[2][0], share, rtol=1e-9)
+    fraction = masses[1] / masses.sum() * np.array([-0.6, 0.6]) + [0.9, 0.1]
+    assert_allclose(conditioned.state_probabilities()[2][0], fraction, rtol=1e-9)
     _, ex, ey, exx, eyy, exy = np.array([0.3, 0.7]) @ moments / masses.sum()
     mean, variance = (values[0] for values in conditioned.moments())
-    assert_allclose(mean, [ex, ey, share[1]], rtol=1e-9)
-    assert_allclose(variance, [exx - ex**2, eyy - ey**2, share[0] * share[1]], rtol=1e-8)
+    assert_allclose(mean, [ex, ey, fraction[1]], rtol=1e-9)
+    assert_allclose(variance, [exx - ex**2, eyy - ey**2, fraction[0] * fraction[1]], rtol=1e-8)
     covariance = conditioned.covariance([Feature(1), Feature(0), Feature(2)])[0]
     assert_allclose(np.diag(covariance), variance[[1, 0, 2]], rtol=1e-8)
     assert_allclose(covariance[[0, 1], [1, 0]], exy - ex * ey, rtol=1e-8)
@@ -401,8 +401,8 @@ def test_rules_integrate_and_draw_polynomials():
     own = [drawn[:, 0] <= 3.0, drawn[:, 1] == 5.0, drawn[:, 0] >= 7.0]
     own[0] &= ~own[1]
     for where, part in zip(own, np.split(masses, [288, 320])):
-        share = part.sum() / masses.sum()
-        assert abs(where.mean() - share) < 4.0 * np.sqrt(share * (1.0 - share) / n)
+        fraction = part.sum() / masses.sum()
+        assert abs(where.mean() - fraction) < 4.0 * np.sqrt(fraction * (1.0 - fraction) / n)
     assert kstest(drawn[own[1], 0] ** 2 / 4.0, "uniform").pvalue > 1e-3
     expected = np.array([1.0, 2.0, 3.0]) / 6.0 * own[2].sum()
     counts = (drawn[own[2], 0, None] == [7.0, 8.0, 9.0]).sum(axis=0)

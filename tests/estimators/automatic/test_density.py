@@ -196,11 +196,11 @@ def tables():
     mixed = labels.assign(size=numbers[:, 0])
     many = np.column_stack([whole[:, 0], np.arange(60.0)])
     few_rows = whole[:8]
-    holes = np.where(rng.random(whole.shape) < 0.2, np.nan, whole)
+    incomplete = np.where(rng.random(whole.shape) < 0.2, np.nan, whole)
     return {
-        "labels": (labels, HiddenChowLiuDensity),
-        "whole": (whole, HiddenChowLiuDensity),
-        "whole with holes": (holes, HiddenChowLiuDensity),
+        "categories": (labels, HiddenChowLiuDensity),
+        "integers": (whole, HiddenChowLiuDensity),
+        "incomplete integers": (incomplete, HiddenChowLiuDensity),
         "numbers": (numbers, AutomaticDensity),
         "mixed": (mixed, AutomaticDensity),
         "many whole": (many, AutomaticDensity),
@@ -215,14 +215,14 @@ def test_the_choice_is_visible(name):
     assert isinstance(imputer.density_, expected)
 
 
-@pytest.mark.parametrize("name", ["labels", "whole", "whole with holes"])
+@pytest.mark.parametrize("name", ["categories", "integers", "incomplete integers"])
 def test_discrete_tables_are_predicted_and_completed(name):
     X, _ = tables()[name]
     y = np.random.default_rng(1).normal(size=60)
-    holes = pd.DataFrame(X).astype(object)
-    holes.iloc[::3, 0] = None
+    incomplete = pd.DataFrame(X).astype(object)
+    incomplete.iloc[::3, 0] = None
     model = ExpectedPredictionSVR(random_state=0).fit(X, y)
-    values = holes if name == "labels" else holes.astype(float).to_numpy()
+    values = incomplete if name == "categories" else incomplete.astype(float).to_numpy()
     assert np.isfinite(model.predict(values)).all()
     _, std = model.predict(values, return_std=True)
     assert (std[::3] > 0).all()
@@ -256,7 +256,7 @@ def test_few_rows_of_dependent_columns_keep_their_covariances():
     ],
 )
 def test_densities_by_name(name, expected):
-    X = tables()["whole"][0]
+    X = tables()["integers"][0]
     imputer = CircuitImputer(density=name, random_state=0).fit(X)
     assert type(imputer.density_).__name__ == expected
 

@@ -65,11 +65,11 @@ def target(table):
     return (3.0 * (table["w"] == "a") + number).to_numpy(dtype=float)
 
 
-def with_holes(table, seed=1):
-    holes = np.random.default_rng(seed).random(table.shape) < 0.3
+def with_missing_values(table, seed=1):
+    missing = np.random.default_rng(seed).random(table.shape) < 0.3
     return table.astype(
         {name: object for name in table.columns if table[name].dtype != float}
-    ).mask(holes)
+    ).mask(missing)
 
 
 CASES = [(density, labels) for density in DISCRETE] + [(density, mixed) for density in MIXED]
@@ -83,7 +83,7 @@ def test_regression(density, make):
     X, X_test = make(250), make(120, seed=5)
     y, y_test = target(X), target(X_test)
     model = ExpectedPredictionSVR(C=10, density=density).fit(X, y)
-    incomplete = with_holes(X_test)
+    incomplete = with_missing_values(X_test)
     error = root_mean_squared_error(y_test, model.predict(incomplete))
     nothing = incomplete.mask(np.ones(X_test.shape, dtype=bool))
     constant = root_mean_squared_error(y_test, model.predict(nothing))
@@ -102,7 +102,7 @@ def test_regression(density, make):
 @pytest.mark.parametrize("strategy", ["mean", "mpe", "sample"])
 def test_imputation(density, make, strategy):
     X = make(250)
-    incomplete = with_holes(X)
+    incomplete = with_missing_values(X)
     imputer = CircuitImputer(density=density, strategy=strategy, random_state=0)
     completed = imputer.set_output(transform="pandas").fit(incomplete).transform(incomplete)
     observed = incomplete.notna().to_numpy()

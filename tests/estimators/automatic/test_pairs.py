@@ -89,7 +89,7 @@ def test_uniform_and_two_peaked_columns_beside_nearly_equal_ones():
     size = np.exp(0.6 * rng.normal(size=1500)) * (1.0 + 0.5 * group)
     columns = {"size": size, "copy": size * np.exp(0.02 * rng.normal(size=1500))}
     columns["year"] = 2000.0 + 20.0 * rng.random(1500)
-    columns["share"] = rng.beta(0.4, 0.4 + 0.3 * group)
+    columns["fraction"] = rng.beta(0.4, 0.4 + 0.3 * group)
     table = pd.DataFrame({**columns, "group": np.array(list("abc"))[group]})
     density = AutomaticDensity(random_state=0).fit(table)
     assert density.selection_[0]["histograms"]

@@ -81,12 +81,12 @@ def test_weights_maximise_the_posterior_given_validation_rows(table):
     train, valid = table[:140], table[140:]
     density = stack().set_params(three="drop").fit(train, X_val=valid)
     members = [member.score_samples(valid) for member in density.estimators_]
-    shares = np.linspace(0, 1, 2001)[1:-1, None]
-    grid = np.log(shares * np.exp(members[0]) + (1 - shares) * np.exp(members[1])).sum(axis=1)
-    grid += 0.5 * np.log(shares * (1 - shares))[:, 0]  # one row, half of it of each density
+    fractions = np.linspace(0, 1, 2001)[1:-1, None]
+    grid = np.log(fractions * np.exp(members[0]) + (1 - fractions) * np.exp(members[1])).sum(axis=1)
+    grid += 0.5 * np.log(fractions * (1 - fractions))[:, 0]  # one row, half of it of each density
     found = density.score(valid) * len(valid) + 0.5 * np.log(density.weights_).sum()
     assert found >= grid.max() - 1e-5
-    assert density.weights_[0] == pytest.approx(shares[grid.argmax(), 0], abs=2e-3)
+    assert density.weights_[0] == pytest.approx(fractions[grid.argmax(), 0], abs=2e-3)
 
 
 def test_held_out_rows_are_learned_from_in_the_end(table):

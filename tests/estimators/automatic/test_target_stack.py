@@ -122,9 +122,9 @@ def test_weights_follow_what_is_right(iris):
 
 
 def test_explain_method_tells_of_stacking(stacked, iris):
-    share = f"stacked, with a weight of {stacked.stacking_weights_[0]:.2f}"
-    assert stacked.explain_method()["predict_proba"].endswith(share)
-    assert stacked.method_.endswith(share)
+    ending = f"stacked, with a weight of {stacked.stacking_weights_[0]:.2f}"
+    assert stacked.explain_method()["predict_proba"].endswith(ending)
+    assert stacked.method_.endswith(ending)
     model = classifier().fit(*iris)
     assert "stacked" not in model.explain_method()["decision_function"]
 

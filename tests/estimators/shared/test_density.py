@@ -102,8 +102,8 @@ def test_samples_are_tables_of_the_fitted_kind(independent_density, fitted, fram
     assert drawn["member"].dtype == bool
     assert drawn["job"].dtype == frame["job"].dtype
     assert abs(drawn["income"].mean() - frame["income"].mean()) < 0.2
-    shares = drawn["job"].value_counts(normalize=True)
-    assert shares["cook"] == pytest.approx(
+    fractions = drawn["job"].value_counts(normalize=True)
+    assert fractions["cook"] == pytest.approx(
         frame["job"].value_counts(normalize=True)["cook"], abs=0.04
     )
 
@@ -119,8 +119,8 @@ def test_samples_are_tables_of_the_fitted_kind(independent_density, fitted, fram
 
 def test_draws_of_whole_numbers_are_what_queries_count(fitted, frame):
     drawn = fitted.sample(20_000, random_state=0)
-    share = (drawn["age"] == 40).mean()
-    assert share == pytest.approx(fitted.probability({"age": 40}), abs=0.005)
+    fraction = (drawn["age"] == 40).mean()
+    assert fraction == pytest.approx(fitted.probability({"age": 40}), abs=0.005)
     # Observed cells stay as they are, whole or not
     rows = frame.iloc[:2].assign(age=[30.5, np.nan])
     completed = fitted.sample(50, random_state=0, X=rows)[:, :, 0].astype(float)
@@ -137,9 +137,9 @@ def test_sampling_is_reproducible(fitted):
 def test_completions_keep_observed_cells(fitted, frame):
     completed = fitted.sample(50, random_state=0, X=frame.iloc[:14])
     assert completed.shape == (50, 14, 4)
-    hole = frame["job"].iloc[:14].isna().to_numpy()
-    assert (completed[:, ~hole, 2] == frame["job"].to_numpy()[:14][~hole]).all()
-    assert set(completed[:, hole, 2].ravel()) <= {"cook", "nurse", "pilot"}
+    is_missing = frame["job"].iloc[:14].isna().to_numpy()
+    assert (completed[:, ~is_missing, 2] == frame["job"].to_numpy()[:14][~is_missing]).all()
+    assert set(completed[:, is_missing, 2].ravel()) <= {"cook", "nurse", "pilot"}
     assert (completed[:, :, 0].astype(float) == frame["age"].to_numpy()[:14]).all()
 
 

@@ -97,13 +97,13 @@ def test_circuit_speaks_original_units(name):
 @every_density
 def test_numbers_that_are_no_state_count_as_missing(name, X):
     density = fit(make(name), X)
-    strange, hole = X[:3].copy(), X[:3].copy()
-    strange[:, 1], hole[:, 1] = 7.0, np.nan
-    np.testing.assert_array_equal(density.score_samples(strange), density.score_samples(hole))
+    strange, incomplete = X[:3].copy(), X[:3].copy()
+    strange[:, 1], incomplete[:, 1] = 7.0, np.nan
+    np.testing.assert_array_equal(density.score_samples(strange), density.score_samples(incomplete))
 
 
 @every_density
-def test_holes_in_training_rows(name, X):
+def test_missing_values_in_training_rows(name, X):
     incomplete = X.copy()
     incomplete[np.random.default_rng(2).random(X.shape) < 0.3] = np.nan
     density = fit(make(name), incomplete)

@@ -39,8 +39,8 @@ def test_circuit_elimination_and_sampling_agree(network):
     drawn = network.sample(4000, random_state=0)
     for variable, expected in enumerate(marginals):
         assert_allclose(compiled[variable][0], expected, rtol=1e-9, atol=1e-12)
-        shares = np.bincount(drawn[:, variable].astype(int), minlength=len(expected)) / 4000
-        assert_allclose(shares, expected, atol=0.05)
+        fractions = np.bincount(drawn[:, variable].astype(int), minlength=len(expected)) / 4000
+        assert_allclose(fractions, expected, atol=0.05)
 
 
 def test_evidence_agrees_with_the_conditioned_circuit(network):
@@ -69,8 +69,8 @@ def test_completions_follow_the_posterior():
     drawn = network.sample(5000, X=row[None], random_state=0)[:, 0]
     for variable in (1, 4, 6, 9):
         expected = network.marginals(row)[variable]
-        shares = np.bincount(drawn[:, variable].astype(int), minlength=len(expected)) / 5000
-        assert_allclose(shares, expected, atol=0.04)
+        fractions = np.bincount(drawn[:, variable].astype(int), minlength=len(expected)) / 5000
+        assert_allclose(fractions, expected, atol=0.04)
 
 
 def test_transfer_matrix_of_a_long_chain():

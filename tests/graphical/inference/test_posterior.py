@@ -153,9 +153,9 @@ def test_draws_follow_each_evidence():
     draw_rows(tree, conditionals, rows, codes, np.random.default_rng(0))
     joint = joint_table(tree, conditionals)
     for row in (0, 1):
-        shares = np.zeros((2, 3, 2))
-        np.add.at(shares, tuple(codes[rows == row].T), 1 / 20_000)
-        assert_allclose(shares, joint[row], atol=0.015)
+        fractions = np.zeros((2, 3, 2))
+        np.add.at(fractions, tuple(codes[rows == row].T), 1 / 20_000)
+        assert_allclose(fractions, joint[row], atol=0.015)
 
 
 def test_impossible_contexts_do_not_spread():

@@ -34,10 +34,10 @@ def assert_agrees_with_the_dense_formula(stack, X, n_points):
 
 # Few columns by products of coordinates, many by triangular products of either block; of 12 and 24
 # columns it depends on how many are missing
-@pytest.mark.parametrize("share", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("fraction", [0.1, 0.4, 0.8])
 @pytest.mark.parametrize("n_columns", [1, 5, 12, 24, 40])
-def test_against_the_dense_formula(n_columns, share):
-    stack, X = random_stack(2, n_columns), random_rows(24, n_columns, share)
+def test_against_the_dense_formula(n_columns, fraction):
+    stack, X = random_stack(2, n_columns), random_rows(24, n_columns, fraction)
     assert_agrees_with_the_dense_formula(stack, X, 7)
 
 

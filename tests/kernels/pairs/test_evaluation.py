@@ -30,7 +30,7 @@ def latent_tree(n_variables=5, n_states=3, n_keys=4, seed=0):
     return Circuit(Sum(nodes, weights=rng.dirichlet(np.ones(n_keys))))
 
 
-def rows_with_holes(circuit, n_rows, seed=1):
+def incomplete_rows(circuit, n_rows, seed=1):
     X = circuit.sample(n_rows, random_state=seed)
     X[np.random.default_rng(seed).random(X.shape) < 0.4] = np.nan
     return X
@@ -60,7 +60,7 @@ KERNELS = [
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_short_cuts_change_nothing(kernel, monkeypatch):
     circuit = latent_tree()
-    X = rows_with_holes(circuit, 40)
+    X = incomplete_rows(circuit, 40)
     pairs = compile_pairs(circuit.plan, circuit.plan)
     parts = split_kernel(pairs, structure_of(kernel, circuit.variables))
     fast = [expected_kernels(pairs, parts, b, b) for b in batches(circuit, X)]
@@ -72,7 +72,7 @@ def test_short_cuts_change_nothing(kernel, monkeypatch):
 
 def test_small_regions_are_computed_once_per_distinct_pair(monkeypatch):
     circuit = latent_tree()
-    X = rows_with_holes(circuit, 60)
+    X = incomplete_rows(circuit, 60)
     counts = []
     original = evaluation.pair_tables
     monkeypatch.setattr(
@@ -90,7 +90,7 @@ def test_small_regions_are_computed_once_per_distinct_pair(monkeypatch):
 @pytest.mark.parametrize("numbers", [1, 2**9, 2**17])
 def test_blocks_change_nothing(numbers, monkeypatch):
     circuit = latent_tree()
-    X, Y = rows_with_holes(circuit, 23), rows_with_holes(circuit, 9, seed=2)
+    X, Y = incomplete_rows(circuit, 23), incomplete_rows(circuit, 9, seed=2)
     pairs = compile_pairs(circuit.plan, circuit.plan)
     parts = split_kernel(pairs, structure_of(Hamming(2.0), circuit.variables))
     left, right = next(batches(circuit, X)), next(batches(circuit, Y))
@@ -104,7 +104,7 @@ def test_blocks_change_nothing(numbers, monkeypatch):
 
 def test_circuits_that_are_all_equal():
     circuit = latent_tree()
-    X = np.tile(rows_with_holes(circuit, 1), (12, 1))
+    X = np.tile(incomplete_rows(circuit, 1), (12, 1))
     pairs = compile_pairs(circuit.plan, circuit.plan)
     parts = split_kernel(pairs, structure_of(Hamming(2.0), circuit.variables))
     batch = next(batches(circuit, X))

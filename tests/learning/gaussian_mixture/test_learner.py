@@ -30,12 +30,12 @@ from skcircuits.numerics._patterns import group_patterns, joined_groups
 NUMBERS = np.zeros(4, dtype=np.int64)
 
 
-def three_groups(n_rows=600, share=0.3, seed=0):
+def three_groups(n_rows=600, fraction=0.3, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_rows, 4)) @ (np.eye(4) + 0.3 * rng.normal(size=(4, 4)))
     X[: n_rows // 3] += [8.0, 0.0, -8.0, 0.0]
     X[n_rows // 3 : n_rows // 2] -= [8.0, 8.0, 0.0, 0.0]
-    X[rng.random(X.shape) < share] = np.nan
+    X[rng.random(X.shape) < fraction] = np.nan
     return X
 
 
@@ -112,7 +112,7 @@ def test_the_log_likelihood_is_that_of_the_observed_cells():
 
 
 def test_a_complete_table_and_one_component_have_closed_form_moments():
-    X = three_groups(share=0.0)
+    X = three_groups(fraction=0.0)
     table, state = last_state(X, 1)
     means, covariances = moments(table, state)
     np.testing.assert_allclose(means[0], X.mean(axis=0), atol=1e-10)
@@ -126,7 +126,7 @@ def test_a_complete_table_and_one_component_have_closed_form_moments():
 
 
 def test_complete_tables_agree_with_scikit_learn():
-    X = three_groups(share=0.0)
+    X = three_groups(fraction=0.0)
     _, state = last_state(X, 3, pseudo_count=1e-6, tol=1e-8)
     peer = GaussianMixture(3, n_init=5, tol=1e-8, max_iter=500, random_state=0).fit(X)
     np.testing.assert_allclose(state.log_likelihood / len(X), peer.score(X), atol=0.01)
@@ -134,7 +134,7 @@ def test_complete_tables_agree_with_scikit_learn():
     assert abs(state.bic(len(X)) - peer.bic(X)) < 10.0
 
 
-def test_a_regression_is_learned_through_the_holes():
+def test_a_regression_is_learned_through_missing_values():
     rng = np.random.default_rng(0)
     x = rng.normal(size=4000)
     X = np.column_stack([x, 2.0 * x + 0.5 * rng.normal(size=4000)])
@@ -249,7 +249,7 @@ def test_factor_analysis_agrees_with_scikit_learn():
 
 
 def test_tied_components_agree_with_scikit_learn():
-    X = three_groups(share=0.0)
+    X = three_groups(fraction=0.0)
     _, state = last_state(X, 3, covariance_type="tied", pseudo_count=1e-6, tol=1e-8)
     peer = GaussianMixture(3, covariance_type="tied", n_init=5, tol=1e-8, random_state=0).fit(X)
     np.testing.assert_allclose(state.log_likelihood / len(X), peer.score(X), atol=0.02)
@@ -294,12 +294,12 @@ def test_joined_patterns_change_no_expectation(covariance_type):
         np.testing.assert_allclose(own, other, atol=1e-12)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3])
-def test_one_component_starts_near_its_end(share):
+@pytest.mark.parametrize("fraction", [0.1, 0.3])
+def test_one_component_starts_near_its_end(fraction):
     # pairs of cells tell nearly all that one Gaussian is learned from
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2)) @ rng.normal(size=(2, 6)) + 0.3 * rng.normal(size=(400, 6))
-    X[rng.random(X.shape) < share] = np.nan
+    X[rng.random(X.shape) < fraction] = np.nan
     settings = EMSettings("tied", tol=4e-3)
     table = MixtureTable.prepare(X, np.zeros(6, int))
     *_, state = learn_gaussian_mixture(table, 1, settings, rng)
@@ -380,7 +380,7 @@ def test_held_out_losses_where_only_one_kind_of_cell_is_hidden(hidden):
     assert losses.dtype == np.float64 and (losses >= 0).all() and losses.any()
 
 
-def test_clusters_see_through_holes():
+def test_clusters_see_through_missing_values():
     table = MixtureTable.prepare(three_groups(), NUMBERS)
     labels = cluster_rows(table, 3, np.random.default_rng(0))
     complete = ~np.isnan(table.numbers).any(axis=1)

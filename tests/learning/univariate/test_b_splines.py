@@ -63,7 +63,7 @@ def test_bells_predict_new_numbers_better_than_ranges():
     assert expected_log_mass(b_splines) > expected_log_mass(ranges) + 0.03
 
 
-def test_a_bell_has_the_moments_of_its_sample_and_no_holes():
+def test_a_b_spline_density_has_the_moments_of_its_sample_and_no_gaps():
     sample = normal_samples(60, 1, scale=3.0)[0]
     (density,) = fit_densities(summarize(sample), SETTINGS)
     windows = knot_windows(density.knots[None], 3)[0]

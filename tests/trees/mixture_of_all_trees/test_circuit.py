@@ -12,7 +12,7 @@ from skcircuits.trees import (
 from tests.trees.conftest import all_states
 
 
-def _with_holes(cardinalities, seed=1):
+def _with_missing_values(cardinalities, seed=1):
     rows = all_states(cardinalities).astype(float)
     rows[np.random.default_rng(seed).random(rows.shape) < 0.4] = np.nan
     return rows, np.where(np.isnan(rows), -1, rows).astype(int)
@@ -20,7 +20,7 @@ def _with_holes(cardinalities, seed=1):
 
 def test_one_tree(mixed_model, two_components):
     _, parents = sample_trees(two_components, 5, np.random.default_rng(0))
-    rows, codes = _with_holes(mixed_model.layout.cardinalities)
+    rows, codes = _with_missing_values(mixed_model.layout.cardinalities)
     evidence = mixed_model.layout.evidence(codes)[None]
     inference = TreeInference(
         parents, mixed_model.layout, mixed_model.nodes, mixed_model.ratios(), evidence
@@ -33,7 +33,7 @@ def test_one_tree(mixed_model, two_components):
 def test_mixture_of_drawn_trees(two_components):
     circuit = sampled_circuit(two_components, 12, np.random.default_rng(0), Categorical)
     components, parents = sample_trees(two_components, 12, np.random.default_rng(0))
-    rows, codes = _with_holes(two_components.cardinalities)
+    rows, codes = _with_missing_values(two_components.cardinalities)
     expected = 0.0
     for component, parent in zip(components, parents, strict=True):
         model = two_components.components[component]

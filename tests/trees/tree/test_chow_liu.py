@@ -81,7 +81,7 @@ def test_more_components_than_rows():
     assert np.isfinite(mixture.log_prob(np.eye(3, dtype=int))).all()
 
 
-def test_observed_cells_stay_and_holes_are_filled():
+def test_observed_cells_stay_and_missing_values_are_imputed():
     rng = np.random.default_rng(0)
     codes = rng.integers([2, 3, 4], size=(50, 3))
     incomplete = np.where(rng.random(codes.shape) < 0.3, -1, codes)

@@ -319,13 +319,13 @@ def test_states():
     with np.errstate(divide="ignore", invalid="ignore"):
         assert_allclose(known.log_mass(), np.log(total), rtol=1e-12, atol=1e-15)
         assert_allclose(known.log_max(), np.log(masses.max(axis=2)), rtol=1e-12)
-        shares = masses / total[:, :, None]
+        fractions = masses / total[:, :, None]
     possible = total > 0.0
     mean, variance = known.moments()
     codes = np.arange(4)
-    expected = (shares * codes).sum(axis=2)
+    expected = (fractions * codes).sum(axis=2)
     assert_allclose(mean[possible, 0], expected[possible], rtol=1e-12)
-    spread = (shares * (codes - expected[:, :, None]) ** 2).sum(axis=2)
+    spread = (fractions * (codes - expected[:, :, None]) ** 2).sum(axis=2)
     assert_allclose(variance[possible, 0], spread[possible], rtol=1e-12, atol=1e-15)
     features = [Feature(1), Feature(0, np.array([1.0, -2.0, 0.5, 3.0])), Feature(0), Feature(0)]
     tables = [(1, codes), (0, features[1].values), (0, codes), (0, codes)]
@@ -335,22 +335,22 @@ def test_states():
             if not possible[own, row]:
                 continue
             values = np.array([table * (variable == unit.variable) for variable, table in tables])
-            center = values @ shares[own, row]
+            center = values @ fractions[own, row]
             centred = values - center[:, None]
             used = np.array([variable == unit.variable for variable, _ in tables])
             centred[~used] = 0.0
             assert_allclose(means[own], center, rtol=1e-12, atol=1e-15)
-            expected = (centred * shares[own, row]) @ centred.T
+            expected = (centred * fractions[own, row]) @ centred.T
             assert_allclose(covariances[own], expected, rtol=1e-12, atol=1e-15)
         rows, m = np.full(1000, row), 1000
         for own in np.flatnonzero(possible[:, row]).tolist():
             drawn = known.draw(np.full(m, own), rows, Grid())[:, 0].astype(int)
             counts = np.bincount(drawn, minlength=4)
-            assert np.abs(counts / m - shares[own, row]).max() <= 1.5 / m
+            assert np.abs(counts / m - fractions[own, row]).max() <= 1.5 / m
             assert known.mode(np.array([own]), rows[:1])[0, 0] == masses[own, row].argmax()
     flows = rng.random(total.shape)
     for found in known.state_flows(flows):
         own = places[[unit.variable == found.variable for unit in units]]
-        expected = np.nan_to_num(shares[own] * flows[own][:, :, None]).sum(axis=0).T
+        expected = np.nan_to_num(fractions[own] * flows[own][:, :, None]).sum(axis=0).T
         assert_allclose(found.flows, expected[: len(found.flows)], rtol=1e-12, atol=1e-15)
         assert_allclose(found.rows, np.arange(n))

@@ -66,12 +66,12 @@ def by_quadrature(curvatures, cells, lower, upper, n_nodes=48):
     mass = mass * sum(w * multivariate_normal(m, SPREAD).pdf(z) for w, m in zip([0.4, 0.6], means))
     x = centers + np.where(flat, z, np.sinh(curvatures * z) / safe)
     slopes = np.sqrt(1.0 + (curvatures * (x[0] - centers)) ** 2)[~np.isnan(cells)]
-    share = mass / mass.sum()
-    mean = share @ x
+    fraction = mass / mass.sum()
+    mean = fraction @ x
     return (
         np.log(mass.sum()) - np.log(slopes).sum(),
         mean,
-        (share[:, None] * (x - mean)).T @ (x - mean),
+        (fraction[:, None] * (x - mean)).T @ (x - mean),
     )
 
 

@@ -410,9 +410,9 @@ def test_polars_answers_with_polars(table):
 
 
 def test_density_of_the_imputer_answers(table):
-    holes = table[["x", "y", "job"]].copy()
-    holes.loc[::5, "y"] = np.nan
-    density = CircuitImputer(density=ChowLiuDensity()).fit(holes).density_
+    incomplete = table[["x", "y", "job"]].copy()
+    incomplete.loc[::5, "y"] = np.nan
+    density = CircuitImputer(density=ChowLiuDensity()).fit(incomplete).density_
     nurses, others = density.expectation(["job == 'nurse'", "job != 'nurse'"], columns="x")["x"]
     assert nurses > others + 1
 
