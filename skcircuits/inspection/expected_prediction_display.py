@@ -12,7 +12,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from skcircuits.estimators.shared.queries._features import column_indices
+from skcircuits.estimators.shared.queries._model_under_conditions import column_indices
 from skcircuits.exceptions import must
 from skcircuits.inspection._display import Display
 from skcircuits.protocols import FloatArray

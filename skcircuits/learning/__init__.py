@@ -1,8 +1,8 @@
 """Learning circuits from rows: parameters of any circuit, and structures."""
 
 from skcircuits.learning.gaussian_mixture import _factor_gaussians  # noqa: F401 registers a family
+from skcircuits.learning.latent_tree.emissions import LatentRows
 from skcircuits.learning.latent_tree.learner import LatentSchedule, learn_latent_tree
-from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.parameters.expectation_maximization import (
     EMStep,
     expectation_maximization,
@@ -13,8 +13,7 @@ from skcircuits.learning.parameters.input_statistics import (
     InputStatistics,
     register_statistics,
 )
-from skcircuits.learning.strudel.growth import GrowthLimits, grow, learn_mixture
-from skcircuits.learning.strudel.learner import StrudelLearner
+from skcircuits.learning.strudel.learner import GrowthLimits, StrudelLearner, grow, learn_mixture
 
 __all__ = [
     "ColumnMoments",

@@ -11,7 +11,7 @@ import numpy as np
 
 from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian, Product, Sum
 from skcircuits.circuits.inputs.base import LOG_SQRT_2PI
-from skcircuits.circuits.inputs.multivariate_gaussian import distinct_parameters
+from skcircuits.circuits.inputs.gaussian import distinct_parameters
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._arrays import safe_log

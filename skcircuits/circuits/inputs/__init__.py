@@ -3,12 +3,13 @@
 from skcircuits.circuits.inputs.base import Box, BoxMasses, InputLayer, InputUnit, NumericalLayer
 from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
 from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian, FactorGaussianLayer
-from skcircuits.circuits.inputs.gaussian import Gaussian, GaussianLayer
-from skcircuits.circuits.inputs.johnson import JohnsonGaussian, JohnsonGaussianLayer
-from skcircuits.circuits.inputs.multivariate_gaussian import (
+from skcircuits.circuits.inputs.gaussian import (
+    Gaussian,
+    GaussianLayer,
     MultivariateGaussian,
     MultivariateGaussianLayer,
 )
+from skcircuits.circuits.inputs.johnson import JohnsonGaussian, JohnsonGaussianLayer
 from skcircuits.circuits.inputs.poisson import Poisson, PoissonLayer
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
     PiecewisePolynomial,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs.base import Conditionals, check_variables
-from skcircuits.circuits.inputs.multivariate_gaussian import (
+from skcircuits.circuits.inputs.gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
     distinct_parameters,

@@ -16,7 +16,7 @@ import numpy as np
 from skcircuits.circuits.inputs._concave_modes import ConcaveLogDensities, CoordinateBounds
 from skcircuits.circuits.inputs._gaussian_integrals import complete
 from skcircuits.circuits.inputs.base import Box, BoxMasses, Conditionals, DensityLayer, InputUnit
-from skcircuits.circuits.inputs.multivariate_gaussian import (
+from skcircuits.circuits.inputs.gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
 )

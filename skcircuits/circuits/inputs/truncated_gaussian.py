@@ -13,12 +13,12 @@ import numpy as np
 
 from skcircuits.circuits.inputs.base import Box, DensityLayer, InputUnit
 from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian
-from skcircuits.circuits.inputs.gaussian import Gaussian
-from skcircuits.circuits.inputs.johnson import JohnsonGaussian, JohnsonGaussianLayer
-from skcircuits.circuits.inputs.multivariate_gaussian import (
+from skcircuits.circuits.inputs.gaussian import (
+    Gaussian,
     MultivariateGaussian,
     MultivariateGaussianLayer,
 )
+from skcircuits.circuits.inputs.johnson import JohnsonGaussian, JohnsonGaussianLayer
 from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
 from skcircuits.circuits.inputs.restriction._evidence import (

@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 
 from skcircuits.circuits import Categorical, Circuit, Indicator, PiecewisePolynomial, Sum
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
-from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
+from skcircuits.circuits.inputs.gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.queries._boxes import log_box_probability
 from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
 from skcircuits.circuits.structure.units import rebuild
@@ -29,8 +29,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.shared._rows import TrainingRows, completed_or_marginal
-from skcircuits.estimators.shared.queries._conditional_density import ConditionalDensity
-from skcircuits.estimators.shared.queries._mixin import QueriesMixin
+from skcircuits.estimators.shared.queries._mixin import ConditionalDensity, QueriesMixin
 from skcircuits.estimators.shared.queries._totals import as_box, restricted_to_totals
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning import expectation_maximization

@@ -4,8 +4,11 @@ import pytest
 from skcircuits.circuits import is_deterministic, is_smooth, is_structured_decomposable
 from skcircuits.learning import GrowthLimits, StrudelLearner, fit_parameters, grow, learn_mixture
 from skcircuits.learning.strudel._structure import SumNode, bottom_up, route
-from skcircuits.learning.strudel.growth import SharedStructure, learn_shared_mixture
-from skcircuits.learning.strudel.learner import _information_sums
+from skcircuits.learning.strudel.learner import (
+    SharedStructure,
+    _information_sums,
+    learn_shared_mixture,
+)
 from skcircuits.trees import StateLayout, chow_liu_tree, mutual_information, pair_statistics
 
 

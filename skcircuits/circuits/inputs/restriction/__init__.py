@@ -1,6 +1,5 @@
 """Input units restricted to evidence: probabilities, moments, draws and modes."""
 
-from skcircuits.circuits.inputs.restriction import _parts  # noqa: F401 registers its rules
 from skcircuits.circuits.inputs.restriction._evidence import Evidence, RestrictedLayer, restrict
 from skcircuits.circuits.inputs.restriction._gaussians import RestrictedGaussians, RestrictedJohnson
 from skcircuits.circuits.inputs.restriction._intervals import (

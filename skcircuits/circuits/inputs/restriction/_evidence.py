@@ -11,9 +11,8 @@ import numpy as np
 
 from skcircuits.circuits.inputs._gaussian_integrals import MIN_MASS
 from skcircuits.circuits.inputs.base import Box, InputLayer, InputUnit
-from skcircuits.circuits.inputs.gaussian import GaussianLayer
+from skcircuits.circuits.inputs.gaussian import GaussianLayer, MultivariateGaussianLayer
 from skcircuits.circuits.inputs.johnson import JohnsonGaussianLayer
-from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomialLayer
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import Rows

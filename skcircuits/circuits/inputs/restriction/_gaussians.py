@@ -20,8 +20,8 @@ from skcircuits.circuits.inputs._concave_modes import (
     best_in_box,
 )
 from skcircuits.circuits.inputs.base import Box, InputLayer
+from skcircuits.circuits.inputs.gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.johnson import JohnsonGaussianLayer
-from skcircuits.circuits.inputs.multivariate_gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.restriction._evidence import (
     NO_COLUMNS,
     Evidence,

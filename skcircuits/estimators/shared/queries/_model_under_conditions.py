@@ -1,26 +1,373 @@
-"""The model of a density under conditions, which all queries use: conditions read and weighed."""
+"""The model of a density under conditions, which all queries use: conditions read and weighed.
+
+Conditions are disjoint boxes. A numerical column is one feature, a categorical column one indicator
+per category. Mutual information is a sum over states, a closed form for Gaussians, or an average
+over draws.
+"""
 
 from abc import abstractmethod
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
+from scipy.special import rel_entr
 
 from skcircuits.circuits import PiecewisePolynomial
-from skcircuits.circuits.queries._restricted import feature_means
+from skcircuits.circuits.queries._restricted import Feature, feature_means
 from skcircuits.estimators._base import check_is_fitted
-from skcircuits.estimators.shared.queries._features import (
-    Features,
-    at_integers,
-    column_index,
-    in_frame,
-    only_numbers,
-    require_possible,
-    weigh,
-)
 from skcircuits.estimators.shared.queries._quantiles import ColumnUnderConditions
-from skcircuits.exceptions import must
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.tabular import Boxes, compile_queries
-from skcircuits.tabular._frames import with_index_of
-from skcircuits.tabular.queries._conditions import read_conditions
+from skcircuits.tabular._columns import unknown_column
+from skcircuits.tabular._frames import build_frame, with_index_of
+from skcircuits.tabular.queries._conditions import Conditions, read_conditions
+
+# Joint states that are summed over
+MAX_STATES = 2**20
+# Integers that a box is divided at for moments. Where a column spreads over more, rounding moves
+# its mean by less than a ten-thousandth of its standard deviation.
+_MAX_INTEGERS = 256
+_REACH = 15.0  # standard deviations within which open intervals are divided
+_MAX_BOUNDED = 2  # columns of a divided box: joint normals of three take a tenth of a second each
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Boxes of conditions that are possible under a density, with integers widened to intervals.
+
+    `log_mass` (n_boxes,) are their log probabilities (densities of observed cells), `log_total`
+    (n_conditions,) those of the conditions.
+    """
+
+    conditions: Conditions
+    log_mass: np.ndarray
+    log_total: np.ndarray
+
+    def __len__(self):
+        """Count the conditions."""
+        return len(self.conditions)
+
+    @property
+    def condition_of(self):
+        """Which condition each box belongs to, (n_boxes,)."""
+        return self.conditions.boxes.query
+
+    @property
+    def weights(self):
+        """Probability of each box given its condition, (n_boxes,)."""
+        weights = np.exp(self.log_mass - self.log_total[self.condition_of])
+        # Masses below exp(-1e16) have logarithms that lose those of their sum
+        totals = np.bincount(self.condition_of, weights, minlength=len(self))
+        return weights / totals[self.condition_of]
+
+    def average(self, values):
+        """Average values (n_boxes, ...) over the boxes of each condition."""
+        weights = self.weights.reshape(-1, *[1] * (values.ndim - 1))
+        totals = np.zeros((len(self), *values.shape[1:]))
+        np.add.at(totals, self.condition_of, weights * values)
+        return totals
+
+
+def weigh(conditions, log_evidence, schema, may_be_exact=None):
+    """Weigh conditions by the log probabilities of their boxes.
+
+    ``conditions``: of any form; ``log_evidence``: ``log_evidence(boxes, observed)``, of shape
+    (n_boxes,); ``schema``: the kinds of numbers of each column; ``may_be_exact`` (d,): columns
+    where a single number, of probability zero, counts by its density. Impossible boxes are left
+    out.
+    """
+    # Numbers of boxes, not of conditions, so that those left empty can be told
+    numbered = replace(conditions.boxes, query=np.arange(len(conditions.boxes)))
+    rounded = numbered.around_numbers(schema.grids, schema.constants)
+    boxes = replace(rounded, query=conditions.boxes.query[rounded.query])
+    observed = conditions.observed[rounded.query]
+    log_mass = log_evidence(boxes, observed) if len(boxes) else np.empty(0)
+    if may_be_exact is not None:
+        found = _at_points(boxes, observed, log_mass, log_evidence, may_be_exact)
+        boxes, observed, log_mass = found
+    kept = np.flatnonzero(~np.isneginf(log_mass))
+    result = replace(conditions, boxes=boxes.take(kept), observed=observed[kept])
+    return Weighed(result, log_mass[kept], log_totals(boxes, log_mass))
+
+
+def _at_points(boxes, observed, log_mass, log_evidence, may_be_exact):
+    """Observe single numbers in conditions that have no probability otherwise."""
+    totals = log_totals(boxes, log_mass)
+    is_point = may_be_exact & (boxes.lower == boxes.upper)
+    doubtful = np.isneginf(totals)[boxes.query] & is_point.any(axis=1)
+    chosen = np.flatnonzero(doubtful)
+    if len(chosen) == 0:
+        return boxes, observed, log_mass
+    points = is_point[chosen]
+    observed, log_mass = observed.copy(), log_mass.copy()
+    lower, upper = boxes.lower.copy(), boxes.upper.copy()
+    observed[chosen] = np.where(points, boxes.lower[chosen], observed[chosen])
+    lower[chosen] = np.where(points, np.nan, lower[chosen])
+    upper[chosen] = np.where(points, np.nan, upper[chosen])
+    boxes = replace(boxes, lower=lower, upper=upper)
+    log_mass[chosen] = log_evidence(boxes.take(chosen), observed[chosen])
+    # Beside a line a point has no mass: of one condition, only boxes with fewest points count
+    n_points = np.full(len(boxes), len(may_be_exact) + 1)
+    n_points[chosen] = np.where(np.isneginf(log_mass[chosen]), n_points[chosen], points.sum(axis=1))
+    fewest = np.full(boxes.n_queries, len(may_be_exact) + 1)
+    np.minimum.at(fewest, boxes.query, n_points)
+    log_mass[doubtful & (n_points > fewest[boxes.query])] = -np.inf
+    return boxes, observed, log_mass
+
+
+def at_integers(weighed, columns, model, log_evidence, schema):
+    """Divide boxes at the integers of bounded columns, so that each part has a single one of them.
+
+    Draws are rounded, and so are moments: they are those of the integers, and not of a continuous
+    variable between the bounds. Columns of many integers are not divided, nor are boxes of three
+    bounded columns.
+    """
+    boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
+    columns = np.setdiff1d(columns[schema.is_integral[columns]], list(model.cardinalities))
+    low, high = boxes.lower[:, columns], boxes.upper[:, columns]
+    is_bounded = np.isnan(observed) & ~(np.isnan(boxes.lower) & np.isnan(boxes.upper))
+    # Comparisons with NaN are false: an open side is wide
+    is_wide = is_bounded[:, columns] & ~(high - low <= 1.0)
+    is_wide &= (is_bounded.sum(axis=1) <= _MAX_BOUNDED)[:, None]
+    if boxes.totals or not is_wide.any():
+        return weighed
+    means, variances = (moments[:, columns] for moments in model.moments())
+    reach = _REACH * np.sqrt(variances)
+    first = np.fmax(np.rint(means - reach), low + 0.5)
+    last = np.fmin(np.rint(means + reach), high - 0.5)
+    counts = _few_parts(np.where(is_wide, last - first + 1.0, 1.0))
+    n_parts = counts.prod(axis=1)
+    source = np.repeat(np.arange(len(boxes)), n_parts)
+    number = np.arange(len(source)) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
+    parts, observed = boxes.take(source), observed[source]
+    for place, j in enumerate(columns.tolist()):
+        number, step = np.divmod(number, counts[source, place])
+        integer = first[source, place] + step
+        # The first and the last part keep the bounds of the box, which may be open
+        is_last = step == counts[source, place] - 1
+        parts.lower[:, j] = np.where(step > 0, integer - 0.5, parts.lower[:, j])
+        parts.upper[:, j] = np.where(is_last, parts.upper[:, j], integer + 0.5)
+    log_mass = log_evidence(parts, observed)
+    kept = np.flatnonzero(~np.isneginf(log_mass))
+    conditions = replace(weighed.conditions, boxes=parts.take(kept), observed=observed[kept])
+    return replace(weighed, conditions=conditions, log_mass=log_mass[kept])
+
+
+def _few_parts(counts):
+    """Numbers of parts by box and column; one of the widest columns, so that there are few."""
+    order = np.argsort(counts, axis=1)
+    ranked = np.take_along_axis(counts, order, axis=1)
+    few = np.where(np.cumprod(ranked, axis=1) <= _MAX_INTEGERS, np.maximum(ranked, 1.0), 1.0)
+    result = np.ones(counts.shape, dtype=np.int64)
+    np.put_along_axis(result, order, few.astype(np.int64), axis=1)
+    return result
+
+
+def only_numbers(weighed, features, schema):
+    """The only number that a feature can have in a box, NaN where it varies, shape (n_boxes, F).
+
+    Integers do not vary between the points half-way to their neighbours, nor do constant columns.
+    What is observed is left to the model.
+    """
+    boxes, columns = weighed.conditions.boxes, [feature.variable for feature in features]
+    low, high, observed = (
+        values[:, columns] for values in (boxes.lower, boxes.upper, weighed.conditions.observed)
+    )
+    is_single = schema.is_integral[columns] & (high - low <= 1.0)
+    only = np.where(is_single, np.rint((low + high) / 2.0), np.nan)
+    constants = schema.constants[columns]
+    is_outside = (high < constants) | (low > constants)
+    only = np.where(np.isnan(constants) | is_outside, only, constants)
+    return np.where(np.isnan(observed), only, np.nan)
+
+
+def log_totals(boxes, log_mass):
+    """Log probability of each union of boxes, shape (n_queries,)."""
+    totals = np.full(boxes.n_queries, -np.inf)
+    np.logaddexp.at(totals, boxes.query, log_mass)
+    return totals
+
+
+def require_possible(weighed, given):
+    """Refuse conditions of probability zero."""
+    impossible = np.flatnonzero(np.isneginf(weighed.log_total)).tolist()
+    if impossible:
+        # A table of conditions may be long: its first impossible rows say enough
+        which = {} if weighed.conditions.is_single else {"rows": impossible[:10]}
+        shown = {"given": given} if weighed.conditions.is_single else {}
+        way_out = "Widen its intervals or sets."
+        raise ZeroProbabilityError(
+            must("A condition", "have positive probability", way_out, **shown, **which), impossible
+        )
+
+
+@dataclass(frozen=True)
+class Features:
+    """Functions of single columns, with their names."""
+
+    names: list
+    features: list
+
+    @classmethod
+    def of_columns(cls, columns, schema):
+        """Features of named columns; by default of all numerical ones.
+
+        A column of categories that are not numbers has one feature per category: whether a row
+        has it, named like ``job_cook``.
+        """
+        if columns is None:
+            numerical = [c.categories is None or c.has_numbers for c in schema.columns]
+            chosen = np.flatnonzero(numerical).tolist()
+            if not chosen:
+                chosen = list(range(len(schema.columns)))
+        else:
+            chosen = column_indices(columns, schema)
+        names, features = [], []
+        for j in chosen:
+            column = schema.columns[j]
+            # The mean of a column of codes means nothing unless categories are numbers
+            if column.categories is None or column.has_numbers:
+                values = None if column.categories is None else column.categories.astype(float)
+                names.append(column.name)
+                features.append(Feature(j, values))
+                continue
+            for code, category in enumerate(column.categories.tolist()):
+                names.append(f"{column.text_name}_{category}")
+                features.append(Feature(j, (np.arange(column.cardinality) == code).astype(float)))
+        return cls(names, features)
+
+    def on(self, columns):
+        """The same features, where columns are some of a wider table."""
+        moved = [one._replace(variable=int(columns[one.variable])) for one in self.features]
+        return Features(self.names, moved)
+
+
+def column_indices(columns, schema):
+    """Indices of columns given by name or index, one or several."""
+    if len(getattr(columns, "shape", (0,))) != 1:
+        raise ValueError(must("columns", "be a name, an index or a list of them", columns=columns))
+    # A tuple may be one name: columns of two levels have tuples for names
+    several = isinstance(columns, Collection) and not isinstance(columns, str | bytes | tuple)
+    if isinstance(columns, tuple) and columns not in schema.names:
+        several = True
+    chosen = [column_index(name, schema) for name in (columns if several else [columns])]
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(must("columns", "be distinct, at least one", columns=columns))
+    return chosen
+
+
+def column_index(name, schema):
+    """Index of a column given by name, or by index where names are no integers."""
+    names = schema.names
+    if not isinstance(name, Hashable):  # arrays among them, which compare to arrays
+        raise unknown_column(name, names)
+    if name in names:
+        return names.index(name)
+    if (
+        isinstance(name, int | np.integer)
+        and not isinstance(name, bool)
+        and not any(isinstance(own, int) for own in names)
+    ):
+        if not -len(names) <= name < len(names):
+            raise unknown_column(name, names)
+        # Negative indices count from the end, as everywhere in Python
+        return int(name) % len(names)
+    raise unknown_column(name, names)
+
+
+def in_frame(columns, schema, like=None, index=None):
+    """Answers by column as a dataframe of the library that the density was fitted with.
+
+    `columns` maps names to arrays of shape (n,). Rows are labelled by the index of the dataframe
+    `like`, or by `index`, where the library has indices.
+    """
+    prototype = schema.prototype if like is None else like
+    frame = build_frame(columns, None, _library(prototype))
+    if like is not None:
+        return with_index_of(frame, like)
+    if index is not None and hasattr(frame, "set_axis"):
+        return frame.set_axis(index, axis=0)
+    return frame
+
+
+def _library(frame):
+    return type(frame).__module__.split(".")[0]
+
+
+def mutual_information(weighed, groups, cardinalities, log_evidence):
+    """Mutual information in nats of two groups of columns under one weighed condition.
+
+    `cardinalities` maps discrete columns to their numbers of states.
+    """
+    columns = list(chain(*groups))
+    continuous = [column for column in columns if column not in cardinalities]
+    if continuous:
+        condition = "be categorical, or integers with few values"
+        way_out = "Pass method='estimate' for an average over draws."
+        raise CircuitPropertyError(
+            must("columns of a mutual information", condition, way_out, columns=continuous)
+        )
+    n_states = n_joint_states(columns, cardinalities)
+    if n_states * len(weighed.log_mass) > MAX_STATES:
+        condition = f"have at most {MAX_STATES} joint states"
+        way_out = "Ask for fewer columns, or pass method='estimate'."
+        raise CircuitPropertyError(
+            must("columns of a mutual information", condition, way_out, n_states=int(n_states))
+        )
+    _, joint = joint_states(weighed, columns, cardinalities, log_evidence)
+    table = joint.reshape(int(n_joint_states(groups[0], cardinalities)), -1)
+    independent = table.sum(axis=1, keepdims=True) * table.sum(axis=0)
+    return max(0.0, float(rel_entr(table, independent).sum()))
+
+
+def n_joint_states(columns, cardinalities):
+    """Number of joint states of some columns, infinite where one is continuous."""
+    return np.prod([cardinalities.get(int(column), np.inf) for column in columns], dtype=float)
+
+
+def joint_states(weighed, columns, cardinalities, log_evidence):
+    """All joint states (n_states, n_columns) of discrete columns, their probabilities.
+
+    The latter, of shape (n_conditions, n_states), are those given each condition.
+    """
+    shape = [cardinalities[int(column)] for column in columns]
+    states = np.stack(np.unravel_index(np.arange(int(np.prod(shape))), shape), axis=1)
+    boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
+    n_boxes, n_states = len(boxes), len(states)
+    cells = np.repeat(observed, n_states, axis=0)
+    wanted = np.tile(states, (n_boxes, 1)).astype(float)
+    known = cells[:, columns]
+    # A state that differs from an observed cell has probability zero
+    agree = (np.isnan(known) | (known == wanted)).all(axis=1)
+    cells[:, columns] = wanted
+    log_mass = log_evidence(boxes.take(np.repeat(np.arange(n_boxes), n_states)), cells)
+    log_mass = np.where(agree, log_mass, -np.inf).reshape(n_boxes, n_states)
+    masses = np.zeros((len(weighed), n_states))
+    log_total = weighed.log_total[weighed.condition_of]
+    np.add.at(masses, weighed.condition_of, np.exp(log_mass - log_total[:, None]))
+    return states, masses
+
+
+def gaussian_information(covariance, n_first):
+    """Mutual information of the first variables of a Gaussian and the others."""
+    parts = covariance, covariance[:n_first, :n_first], covariance[n_first:, n_first:]
+    # I = ½ log(|Σ_1| |Σ_2| / |Σ|)
+    joint, first, second = (np.linalg.slogdet(part)[1] for part in parts)
+    return max(0.0, float(first + second - joint) / 2.0)
+
+
+def estimate_information(joint, first, second, n_samples, random_state):
+    """Average of the log ratio of densities over draws, and its standard error."""
+    drawn = joint.sample(n_samples, random_state)
+    ratios, start = joint.score_samples(drawn), 0
+    for density in (first, second):
+        stop = start + density.n_features_in_
+        names = list(density.feature_names_in_)
+        # I = E[log p(x, y) - log p(x) - log p(y)]
+        own = drawn[names] if hasattr(drawn, "columns") else drawn[:, start:stop]
+        ratios, start = ratios - density.score_samples(own), stop
+    return float(ratios.mean()), float(ratios.std(ddof=1) / np.sqrt(n_samples))
 
 
 class ModelUnderConditions:

@@ -1,0 +1,362 @@
+"""Displays of learning curves, of edges, and of Stein discrepancies per part of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skcircuits.exceptions import must
+from skcircuits.inspection._display import Display, check_has, make_axes
+from skcircuits.protocols import FloatArray
+from skcircuits.stein import SteinDiagnosis, stein_diagnosis
+
+# Adjusted p-values below this are marked.
+LEVEL = 0.05
+# Bars that fit under each other; those of least excess are left out.
+MAX_PARTS = 40
+
+
+class LossCurveDisplay(Display):
+    """Training and validation log-likelihood against the iterations of a fit.
+
+    Keyword arguments of ``plot`` style the curves, as for matplotlib's ``plot``.
+
+    Parameters
+    ----------
+    loss_curve : sequence of float
+        Mean negative log-likelihood of the training rows in each iteration.
+    validation_scores : sequence of float, default=()
+        Mean log-likelihood of the validation rows after each iteration; may be empty.
+    step : str, default="pass over the rows"
+        Name of the step between two points of a curve.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the curves.
+    figure_ : matplotlib Figure
+        Figure that contains the axes.
+    lines_ : list of matplotlib Line2D
+        The curves.
+
+    Examples
+    --------
+    >>> from skcircuits.inspection import LossCurveDisplay
+    >>> display = LossCurveDisplay([3.0, 2.5, 2.4], [-2.9, -2.7, -2.7]).plot()
+    >>> len(display.lines_)
+    2
+    """
+
+    def __init__(
+        self,
+        loss_curve: Sequence[float],
+        validation_scores: Sequence[float] = (),
+        *,
+        step: str = "pass over the rows",
+    ) -> None:
+        if not len(loss_curve) and not len(validation_scores):
+            raise ValueError(must("loss_curve", "hold a loss per pass", loss_curve=loss_curve))
+        self.loss_curve = loss_curve
+        self.validation_scores = validation_scores
+        self.step = step
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None, **line_kw: Any) -> LossCurveDisplay:
+        """Draw the curves of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            An estimator with ``loss_curve_`` or ``validation_scores_``: `MoATDensity`,
+            `HiddenChowLiuDensity`, `StrudelDensity`, `ContinuousMixtureDensity`.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None creates a new figure.
+        **line_kw : object
+            Keyword arguments of the curves, as for matplotlib's ``plot``.
+
+        Returns
+        -------
+        LossCurveDisplay
+            The display, after plotting.
+        """
+        curves = ("loss_curve_", "validation_scores_")
+        # Some fits keep no training loss, others hold no rows out
+        known = next((name for name in curves if len(getattr(estimator, name, ()))), curves[0])
+        way_out = "Latent trees, Strudel, continuous mixtures and mixtures of all trees have one."
+        check_has(estimator, known, way_out)
+        step = "split" if hasattr(estimator, "n_splits_") else "pass over the rows"
+        loss, scores = (getattr(estimator, name, ()) for name in curves)
+        return cls(loss, scores, step=step).plot(ax, **line_kw)
+
+    def _draw(self, line_kw: dict[str, Any]) -> None:
+        # A loss is minus a mean log-likelihood: both curves rise
+        curves = {"training": -np.asarray(self.loss_curve), "validation": self.validation_scores}
+        self.lines_ = [
+            self.ax_.plot(np.arange(1, len(curve) + 1), curve, **{"label": label, **line_kw})[0]
+            for label, curve in curves.items()
+            if len(curve)
+        ]
+        self.ax_.set(xlabel=self.step, ylabel="mean log-likelihood (nats per row)")
+        self.ax_.legend()
+
+
+class EdgeMarginalsDisplay:
+    """Probabilities that pairs of columns are edges, as a heat map or as a graph.
+
+    Parameters
+    ----------
+    edge_marginals : ndarray of shape (n_columns, n_columns)
+        Probability of every edge.
+    feature_names : sequence of str
+        Names of the columns.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the heat map or graph.
+    figure_ : matplotlib Figure
+        Figure that contains the axes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits.inspection import EdgeMarginalsDisplay
+    >>> edges = np.array([[0.0, 1.0, 0.3], [1.0, 0.0, 0.7], [0.3, 0.7, 0.0]])
+    >>> display = EdgeMarginalsDisplay(edges, ["a", "b", "c"]).plot(kind="graph")
+    >>> len(display.ax_.lines)
+    3
+    """
+
+    def __init__(self, edge_marginals: FloatArray, feature_names: Sequence[str]) -> None:
+        edge_marginals = np.asarray(edge_marginals, dtype=float)
+        n_columns = len(feature_names)
+        if edge_marginals.shape != (n_columns, n_columns):
+            condition = f"be a probability for each pair of the {n_columns} columns"
+            raise ValueError(must("edge_marginals", condition, shape=edge_marginals.shape))
+        self.edge_marginals = edge_marginals
+        self.feature_names = feature_names
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, kind: str = "heatmap", ax: Any = None, **artist_kw: Any
+    ) -> EdgeMarginalsDisplay:
+        """Draw the edges of a fitted `MoATDensity`.
+
+        Parameters
+        ----------
+        estimator : MoATDensity
+            A fitted density. Several components are averaged by their weights.
+        kind : {"heatmap", "graph"}, default="heatmap"
+            Kind of picture.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None creates a new figure.
+        **artist_kw : object
+            Keyword arguments of the heat map, as for matplotlib's ``imshow``, or of the lines, as
+            for ``plot``.
+
+        Returns
+        -------
+        EdgeMarginalsDisplay
+            The display, after plotting.
+        """
+        _check_kind(kind)
+        check_has(estimator, "edge_marginals_", "Use a MoATDensity, a mixture over all trees.")
+        # Of a mixture of several components: the mean over these
+        edges = np.tensordot(estimator.weights_, estimator.edge_marginals_, axes=1)
+        default = [f"x{column}" for column in range(len(edges))]
+        names = getattr(estimator, "feature_names_in_", default)
+        return cls(edges, list(names)).plot(kind, ax, **artist_kw)
+
+    def plot(self, kind: str = "heatmap", ax: Any = None, **artist_kw: Any) -> EdgeMarginalsDisplay:
+        """Draw.
+
+        Parameters
+        ----------
+        kind : {"heatmap", "graph"}, default="heatmap"
+            A heat map, or the columns on a circle, connected by lines whose width is proportional
+            to the probability of the edge.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None creates a new figure.
+        **artist_kw : object
+            Keyword arguments of the heat map, as for matplotlib's ``imshow``, or of the lines, as
+            for ``plot``.
+
+        Returns
+        -------
+        EdgeMarginalsDisplay
+            The display.
+
+        Raises
+        ------
+        ValueError
+            If `kind` is not one of these.
+        """
+        _check_kind(kind)
+        self.ax_ = make_axes(ax)
+        self.figure_ = self.ax_.figure
+        (self._draw_graph if kind == "graph" else self._draw_heatmap)(artist_kw)
+        return self
+
+    def _draw_heatmap(self, image_kw: dict[str, Any]) -> None:
+        # Probabilities have one scale, whatever the largest is: pictures can be compared
+        style = {"cmap": "Blues", "vmin": 0, "vmax": 1, **image_kw}
+        image = self.ax_.imshow(self.edge_marginals, **style)
+        places = range(len(self.feature_names))
+        self.ax_.set_xticks(places, self.feature_names, rotation=90)
+        self.ax_.set_yticks(places, self.feature_names)
+        self.figure_.colorbar(image, ax=self.ax_, label="probability of the edge", shrink=0.8)
+
+    def _draw_graph(self, line_kw: dict[str, Any]) -> None:
+        n_columns = len(self.feature_names)
+        angles = 2 * np.pi * np.arange(n_columns) / n_columns
+        points = np.column_stack([np.cos(angles), np.sin(angles)])
+        for u, v in zip(*np.triu_indices(n_columns, 1), strict=True):
+            # Half transparent: lines of a dense graph cross
+            style = {"color": "C0", "alpha": 0.7, **line_kw}
+            self.ax_.plot(*points[[u, v]].T, linewidth=8 * self.edge_marginals[u, v], **style)
+        self.ax_.scatter(*points.T, s=200, color="white", edgecolor="black", zorder=2)
+        for name, point in zip(self.feature_names, points, strict=True):
+            side = "center" if abs(point[0]) < 0.1 else "left" if point[0] > 0 else "right"
+            self.ax_.annotate(name, 1.15 * point, ha=side, va="center")
+        self.ax_.set(xlim=(-1.8, 1.8), ylim=(-1.4, 1.4), aspect="equal")
+        self.ax_.axis("off")
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in ("heatmap", "graph"):
+        raise ValueError(must("kind", "be 'heatmap' or 'graph'", kind=kind))
+
+
+class SteinDiagnosisDisplay(Display):
+    """Excess of the Stein discrepancy of samples for each part, with small p-values highlighted.
+
+    The bars are in standard deviations of a wild bootstrap under the hypothesis that the samples
+    come from the target. Parts with an adjusted p-value below 0.05 are highlighted. Parts that
+    cannot change in any sample are marked by a question mark, because the test is not informative
+    about them. Keyword arguments of ``plot`` style the bars, as for matplotlib's ``barh``.
+
+    Parameters
+    ----------
+    diagnosis : SteinDiagnosis
+        The result of :func:`~skcircuits.stein.stein_diagnosis`.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the bars.
+    figure_ : matplotlib Figure
+        Figure that contains the axes.
+    bars_ : matplotlib BarContainer
+        The bars, beginning with the part of largest excess.
+
+    Examples
+    --------
+    >>> from skcircuits.graphical import IsingModel
+    >>> from skcircuits.inspection import SteinDiagnosisDisplay
+    >>> model = IsingModel.grid(1, 3, couplings=0.4)
+    >>> X = model.sample(100, random_state=0)
+    >>> display = SteinDiagnosisDisplay.from_samples(X, model, random_state=0)
+    >>> len(display.bars_)
+    3
+    """
+
+    def __init__(self, diagnosis: SteinDiagnosis) -> None:
+        self.diagnosis = diagnosis
+
+    @classmethod
+    def from_samples(
+        cls,
+        X: ArrayLike,
+        target: Any,
+        *,
+        parts: Mapping[str, ArrayLike] | None = None,
+        ax: Any = None,
+        **options: Any,
+    ) -> SteinDiagnosisDisplay:
+        """Diagnose samples and draw the result.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Samples.
+        target : object
+            The distribution that they should represent.
+        parts : dict, default=None
+            Names of parts and the variables of each part; by default, each variable is a part.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None creates a new figure.
+        **options : object
+            Further arguments of :func:`~skcircuits.stein.stein_diagnosis`.
+
+        Returns
+        -------
+        SteinDiagnosisDisplay
+            The display, after plotting.
+        """
+        return cls(stein_diagnosis(X, target, parts=parts, **options)).plot(ax)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any = None,
+        y: Any = None,
+        *,
+        parts: Mapping[str, ArrayLike] | None = None,
+        ax: Any = None,
+        **options: Any,
+    ) -> SteinDiagnosisDisplay:
+        """Diagnose the unweighted samples of a fitted `BBISWeighter`, or particles.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            An estimator with ``target_``, and ``samples_`` or ``particles_``.
+        X : array-like of shape (n, d), default=None
+            Other encoded samples.
+        y : Ignored
+            Not used, present for API consistency by convention.
+        parts : dict, default=None
+            Names of parts and the variables of each part; by default, each variable is a part.
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None creates a new figure.
+        **options : object
+            Further arguments of :func:`~skcircuits.stein.stein_diagnosis`.
+
+        Returns
+        -------
+        SteinDiagnosisDisplay
+            The display, after plotting.
+        """
+        # Rows given here come before those that the estimator was fitted to
+        samples = X
+        for name in ("samples_", "particles_"):
+            samples = getattr(estimator, name, None) if samples is None else samples
+        if samples is None or not hasattr(estimator, "target_"):
+            condition = "have target_ and samples_ or particles_ after fit"
+            way_out = "Use from_samples(X, target) for other samples."
+            raise ValueError(must("estimator to inspect", condition, way_out, estimator=estimator))
+        return cls.from_samples(samples, estimator.target_, parts=parts, ax=ax, **options)
+
+    def _prepare(self) -> tuple[float, float]:
+        return 5.0, 1.2 + 0.22 * min(len(self.diagnosis.names), MAX_PARTS)
+
+    def _draw(self, bar_kw: dict[str, Any]) -> None:
+        found = self.diagnosis
+        # What is represented worst stands on top
+        order = np.argsort(-found.excess, kind="stable")[:MAX_PARTS]
+        # A part that never moved passes every test: the mark tells that this means nothing
+        names = [found.names[i] + (" ?" if found.names[i] in found.unmoved else "") for i in order]
+        colors = ["C3" if found.pvalues[i] < LEVEL else "C0" for i in order]
+        self.bars_ = self.ax_.barh(
+            range(len(order)), found.excess[order], **{"color": colors, **bar_kw}
+        )
+        self.ax_.set_yticks(range(len(order)), names)
+        self.ax_.invert_yaxis()
+        self.ax_.set_xlabel("squared Stein discrepancy, bootstrap standard deviations")
+        n_left_out = len(found.names) - len(order)
+        more = f", {n_left_out} parts of less excess left out" if n_left_out else ""
+        self.ax_.set_title(f"whole model: p = {found.pvalue:.2g}{more}")
