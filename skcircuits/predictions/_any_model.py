@@ -17,7 +17,7 @@ from skcircuits.exceptions import ZeroProbabilityError, must
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.numerics._random import LatticeStreams
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
-from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
+from skcircuits.predictions._closed_forms import Expectation, IncompleteRows, Response
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Draws would hardly need fewer answers of the model

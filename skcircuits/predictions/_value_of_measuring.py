@@ -25,13 +25,15 @@ from skcircuits.predictions._any_model import (
 )
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
+    Expectation,
+    IncompleteRows,
     NoClosedFormError,
     Problem,
+    Response,
     closed_form,
     last_step,
 )
 from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 MAX_ROWS = 2**14  # that a closed form takes at once

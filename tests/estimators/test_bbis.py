@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skcircuits import BBISWeighter, ChowLiuDensity, GaussianMixtureDensity, MoATDensity
 from skcircuits.circuits import Circuit, MultivariateGaussian
-from skcircuits.estimators.targets import _listed_states
+from skcircuits.estimators.targets import _weighing
 from skcircuits.estimators.targets._weighted_samples import collapsed_discrepancy
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
@@ -411,7 +411,7 @@ def test_weights_do_no_harm_where_zeros_break_the_target():
 
 @pytest.mark.filterwarnings("ignore:the target is zero")
 def test_weights_fall_back_where_samples_miss_a_part_of_a_target_with_zeros(monkeypatch):
-    monkeypatch.setattr(_listed_states, "MAX_STATES", 1)
+    monkeypatch.setattr(_weighing, "MAX_STATES", 1)
     either = [[[1, 0], [0, 1]], [[0, 1], [0, 1]]]
     network = BayesianNetwork(
         [[], [], [0, 1], [2]], [[0.7, 0.3], [0.6, 0.4], either, [[0.9, 0.1], [0.2, 0.8]]]

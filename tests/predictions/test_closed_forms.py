@@ -57,11 +57,10 @@ from skcircuits.circuits import (
     PiecewisePolynomial,
 )
 from skcircuits.predictions import ExpectedResponse, find_closed_form
-from skcircuits.predictions._closed_forms import Problem
+from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response
 from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions._rows import IncompleteRows, Response
 from skcircuits.predictions.models._additive import probe
-from skcircuits.predictions.models._projected_kernels import ProjectedExpansion
+from skcircuits.predictions.models._kernel_expansions import ProjectedExpansion
 from tests.reference.enumeration import Completions
 
 NAN = np.nan

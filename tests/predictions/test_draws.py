@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian
 from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget, expectation_by_draws
-from skcircuits.predictions._rows import IncompleteRows, Response
+from skcircuits.predictions._closed_forms import IncompleteRows, Response
 
 NAN = np.nan
 CIRCUIT = Circuit(

@@ -8,7 +8,7 @@ from skcircuits.predictions._any_model import (
     expectation_by_enumeration,
     has_few_completions,
 )
-from skcircuits.predictions._rows import IncompleteRows, Response
+from skcircuits.predictions._closed_forms import IncompleteRows, Response
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import random_circuit, random_rows
 

@@ -8,8 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
 from skcircuits.predictions import find_closed_form
-from skcircuits.predictions._closed_forms import Problem
-from skcircuits.predictions._rows import IncompleteRows, Response
+from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response
 from skcircuits.predictions.models._logistic import SoftmaxForm
 
 NAN = np.nan

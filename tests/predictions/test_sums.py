@@ -30,8 +30,7 @@ from sklearn.svm import SVC, SVR, LinearSVC, NuSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from skcircuits.predictions import find_closed_form
-from skcircuits.predictions._closed_forms import Problem
-from skcircuits.predictions._rows import Response
+from skcircuits.predictions._closed_forms import Problem, Response
 from tests.predictions.test_closed_forms import (
     INCOMPLETE_NUMBERS,
     INCOMPLETE_STATES,

@@ -11,8 +11,7 @@ from sklearn.svm import SVR
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._any_model import DrawBudget
-from skcircuits.predictions._closed_forms import Problem
-from skcircuits.predictions._rows import IncompleteRows, Response
+from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response
 from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import random_circuit, random_rows

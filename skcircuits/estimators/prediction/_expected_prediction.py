@@ -38,7 +38,7 @@ from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import row_slices
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
-from skcircuits.predictions._closed_forms import Problem
+from skcircuits.predictions._closed_forms import Expectation, IncompleteRows, Problem, Response
 from skcircuits.predictions._requirements import (
     check_kind,
     check_reads_columns,
@@ -46,7 +46,6 @@ from skcircuits.predictions._requirements import (
     refuses_negative_values,
     tags_of,
 )
-from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import to_days

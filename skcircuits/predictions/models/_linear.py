@@ -27,8 +27,11 @@ from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR
 from skcircuits.circuits import Circuit
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
+    Expectation,
+    IncompleteRows,
     NoClosedFormError,
     Problem,
+    Response,
     WeightedSum,
     closed_form,
     is_plainly_missing,
@@ -37,7 +40,6 @@ from skcircuits.predictions._closed_forms import (
     transformed,
 )
 from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.predictions.models._additive import (
     MAX_COMBINATIONS,
     AdditiveFunction,

@@ -17,9 +17,8 @@ import numpy as np
 from scipy.special import expit, ndtr, softmax
 
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.predictions._closed_forms import is_plainly_missing
+from skcircuits.predictions._closed_forms import Expectation, IncompleteRows, is_plainly_missing
 from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions._rows import Expectation, IncompleteRows
 from skcircuits.predictions.models._additive import (
     MAX_COMBINATIONS,
     AdditiveFunction,

@@ -16,9 +16,15 @@ from numpy.polynomial import chebyshev
 from scipy.special import ndtr
 
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.predictions._closed_forms import NoClosedFormError, Problem, is_plainly_missing
+from skcircuits.predictions._closed_forms import (
+    Expectation,
+    IncompleteRows,
+    NoClosedFormError,
+    Problem,
+    Response,
+    is_plainly_missing,
+)
 from skcircuits.predictions._components import ConditionedRows, GaussianComponents
-from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 N_COEFFICIENTS = 16

@@ -16,8 +16,11 @@ from sklearn.ensemble import AdaBoostRegressor
 
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
+    Expectation,
+    IncompleteRows,
     NoClosedFormError,
     Problem,
+    Response,
     closed_form,
     features_of,
     is_plainly_missing,
@@ -25,7 +28,6 @@ from skcircuits.predictions._closed_forms import (
     steps_of,
 )
 from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions._rows import Expectation, IncompleteRows, Response
 from skcircuits.predictions.models._additive import probe
 from skcircuits.predictions.models._trees import (
     MODELS,

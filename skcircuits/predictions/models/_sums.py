@@ -35,14 +35,15 @@ from skcircuits.predictions._closed_forms import (
     ClosedForm,
     NoClosedFormError,
     Problem,
+    Response,
     WeightedSum,
+    as_matrix,
     closed_form,
     dense,
     last_step,
     transformed,
 )
 from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions._rows import Response, as_matrix
 from skcircuits.predictions.models._additive import probe
 from skcircuits.predictions.models._linear import (
     REGRESSORS,

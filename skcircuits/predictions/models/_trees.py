@@ -41,6 +41,8 @@ from skcircuits.circuits import Circuit
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
+    Expectation,
+    IncompleteRows,
     NoClosedFormError,
     Problem,
     WeightedSum,
@@ -50,7 +52,6 @@ from skcircuits.predictions._closed_forms import (
     steps_of,
 )
 from skcircuits.predictions._components import Components, ConditionedRows, GaussianComponents
-from skcircuits.predictions._rows import Expectation, IncompleteRows
 from skcircuits.predictions.models._additive import AdditiveFunction, probe
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 

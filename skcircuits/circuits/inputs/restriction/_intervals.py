@@ -1,4 +1,4 @@
-"""Units of one variable restricted to sets of states and to intervals, and parts within intervals."""
+"""Units of one variable restricted to sets of states and to intervals, and parts within them."""
 
 from __future__ import annotations
 
