@@ -159,10 +159,23 @@ def route_fit_parameters(router, estimator, sample_weight, parameters):
 class TableMixin:
     """Read dataframes and arrays with labels and missing cells as float arrays.
 
-    Uses the parameters ``categorical_features`` and ``handle_unknown`` of estimators that
-    have them. Sets ``n_features_in_``, ``feature_names_in_``, ``is_categorical_`` (mask of
-    shape (d,)) and ``categories_`` (per column the labels in the order of their codes, None
-    for numbers) at fit.
+    Parameters
+    ----------
+    categorical_features : "from_dtype", None or array-like, default="from_dtype"
+        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
+    handle_unknown : {"missing", "error"}, default="missing"
+        Whether a category that did not occur in `fit` is treated as missing or raises an error.
+
+    Attributes
+    ----------
+    is_categorical_ : ndarray of shape (n_features_in_,)
+        Mask of the categorical columns.
+    categories_ : list of ndarray or None
+        Categories of each column in the order of their codes, None for numerical columns.
+    n_features_in_ : int
+        Number of columns seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns seen during `fit`, if all of them are strings.
     """
 
     _doc_link_module = "skcircuits"
@@ -288,12 +301,13 @@ def inherit_documentation(cls):
 
 
 def _joined(entries):
-    return "".join(f"{entry}\n" for entry in entries.values())
+    # One entry may describe several names
+    return "".join(f"{entry}\n" for entry in dict.fromkeys(entries.values()))
 
 
 def _section(name):
-    """Pattern of a section of a numpydoc docstring; its text is the first group."""
-    return re.compile(rf"^{name}\n-+\n((?:\S.*\n(?: .*\n)+)*)", re.M)
+    """Pattern of a section of a numpydoc docstring, up to the next; its text is the first group."""
+    return re.compile(rf"^{name}\n-+\n((?:(?!\S.*\n-+\n).*\n)*)", re.M)
 
 
 def _documented_entries(documents, section):
@@ -301,8 +315,9 @@ def _documented_entries(documents, section):
     entries = {}
     for document in documents:
         found = _section(section).search(f"{document}\n")
-        for entry in re.findall(r"^\S.*(?:\n .*)+", found[1], re.M) if found else []:
-            entries.setdefault(entry.split(" ", 1)[0], entry)
+        for entry in re.findall(r"^\S.*\n(?:(?: .*)?\n)*", found[1], re.M) if found else []:
+            for name in entry.split(" :", 1)[0].split(", "):
+                entries.setdefault(name, entry.rstrip("\n"))
     return entries
 
 

@@ -17,6 +17,7 @@ from skcircuits.estimators._base import (
     TableMixin,
     check_is_fitted,
     fit_context,
+    inherit_documentation,
     make_generator,
 )
 from skcircuits.estimators.targets._learned_targets import GivenGradients, learn_target
@@ -58,6 +59,7 @@ _FEW_EQUIVALENT = 4.0
 _LARGE_ERROR = 0.1
 
 
+@inherit_documentation
 class BBISWeighter(
     KernelParametersMixin, OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstimator
 ):
@@ -145,14 +147,6 @@ class BBISWeighter(
         afterwards.
     samples_ : ndarray of shape (n_samples, n_features)
         The encoded samples, NaN for collapsed variables.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

@@ -17,6 +17,7 @@ from skcircuits.estimators._base import (
     check_is_fitted,
     check_weights,
     fit_context,
+    inherit_documentation,
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
@@ -32,6 +33,7 @@ _MAX_COMPONENTS = 8
 _MAX_ITER = 10**7
 
 
+@inherit_documentation
 class ExpectedPredictionSVR(
     KernelParametersMixin, InnerDensityMixin, RegressorMixin, BaseEstimator
 ):
@@ -66,8 +68,6 @@ class ExpectedPredictionSVR(
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Categorical columns. ``"from_dtype"`` selects strings, booleans, categories and enumerations
         of a dataframe or object array; otherwise none, or a mask, indices or names.
-    handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     memory : str or object with the joblib.Memory interface, default=None
         Cache for the fitted density, so that a grid search over ``C`` learns it only once.
     tol : float, default=1e-3
@@ -106,14 +106,6 @@ class ExpectedPredictionSVR(
         Constant of the decision function.
     n_iter_ : int
         Iterations of the solver.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

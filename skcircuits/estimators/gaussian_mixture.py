@@ -27,6 +27,7 @@ from skcircuits.estimators._base import (
     _num_samples,
     check_weights,
     fit_context,
+    inherit_documentation,
 )
 from skcircuits.estimators.shared._density import CircuitDensity, check_observed
 from skcircuits.estimators.shared._fitting import drive, warn_not_converged
@@ -60,6 +61,7 @@ _MAX_DISTANCE = np.finfo(float).eps ** -0.5
 _COVARIANCE_TYPES = {"full", "shrunk", "tied", "factor", "diag"}
 
 
+@inherit_documentation
 class GaussianMixtureDensity(CircuitDensity):
     """Gaussian mixture for mixed tables with missing values.
 
@@ -136,14 +138,8 @@ class GaussianMixtureDensity(CircuitDensity):
         Maximum number of iterations of one mixture.
     tol : float, default=1e-3
         Iterations stop when the gain of the lower bound is below this value, in nats per row.
-    categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
-    handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     random_state : int, RandomState or None, default=None
         Controls the randomness of the initialisations and of the held-out rows.
-    verbose : int, default=0
-        Print progress.
 
     Attributes
     ----------
@@ -177,14 +173,6 @@ class GaussianMixtureDensity(CircuitDensity):
         Number of iterations of the last mixture.
     converged_ : bool
         Whether all mixtures converged.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

@@ -16,6 +16,7 @@ from skcircuits.estimators._base import (
     check_weights,
     feature_names,
     fit_context,
+    inherit_documentation,
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.shared._completion import complete_rows, predict_in_turns
@@ -33,6 +34,7 @@ CHUNK_ROWS = 8192
 _MASKED_ROWS = 2000  # most rows that tell why cells are missing
 
 
+@inherit_documentation
 class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     """Impute missing values according to their exact conditional distribution.
 
@@ -104,19 +106,11 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         The fitted density, None if a circuit was given.
     circuit_ : Circuit
         The circuit of the density.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
     is_self_masked_ : ndarray of shape (n_features_in_,)
         Mask of the columns whose cells are probably missing because of their own values. False if
         that was not considered.
     indicator_ : MissingIndicator or None
         Which cells were missing; None unless ``add_indicator=True``.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
 
     See Also
     --------

@@ -248,8 +248,6 @@ class ExpectedPredictionMixin(
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Categorical columns. ``"from_dtype"`` selects strings, booleans, categories and enumerations
         of a dataframe or object array; otherwise none, or a mask, indices or names.
-    handle_unknown : {"missing", "error"}, default="missing"
-        Whether a category that did not occur in `fit` is treated as missing or raises an error.
     n_jobs : int, default=None
         Number of parallel jobs for draws; results do not depend on it.
     random_state : int, RandomState or None, default=None
@@ -274,14 +272,6 @@ class ExpectedPredictionMixin(
         in the mean that is then raised to a power; ``[1.0]`` without stacking.
     method_ : str
         How rows with missing values are predicted, with the reason if there is no closed form.
-    categories_ : list of ndarray or None
-        Categories of each column in the order of their codes, None for numerical columns.
-    is_categorical_ : ndarray of shape (n_features_in_,)
-        Mask of the categorical columns.
-    n_features_in_ : int
-        Number of columns seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns seen during `fit`, if all of them are strings.
     """
 
     def __init__(
