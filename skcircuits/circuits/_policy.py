@@ -101,7 +101,7 @@ MAX_OUTPUTS = 8
 
 # No block takes more rows than this, so that there is work for several processes (1.5 to 2.3 times,
 # 2.9 to 4.9 times).
-PAIR_ROWS, POINT_ROWS, COMPLETE_ROWS = 256, 1024, 2048
+PAIR_ROWS, POINT_ROWS = 256, 1024
 # Joint units factorise each pattern of a row with all of a column block: wide blocks share that
 # (1.3 times with square blocks of 10 columns).
 JOINT_COLUMNS = 1024

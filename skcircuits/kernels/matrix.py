@@ -9,7 +9,6 @@ import numpy as np
 
 from skcircuits.circuits import Circuit
 from skcircuits.circuits._policy import (
-    COMPLETE_ROWS,
     JOINT_COLUMNS,
     PAIR_ROWS,
     POINT_BYTES,
@@ -266,7 +265,7 @@ def _complete_tasks(kernel: Kernel, rows: _Rows, other: _Rows, symmetric: bool) 
     if not len(other.complete):
         return []
     chunks = memory_bound_chunks(
-        len(rows.complete), 3 * 8 * len(other.complete), at_most=COMPLETE_ROWS
+        len(rows.complete), 3 * 8 * len(other.complete), at_most=POINT_ROWS
     )
     return [
         _Task(own, columns, kernel, rows.X[own], other.X[columns])

@@ -200,7 +200,7 @@ def test_results_do_not_depend_on_the_blocks(make, monkeypatch):
         expected_kernel_matrix(X, Y, **settings),
     )
     np.testing.assert_allclose(rectangle, expected_kernel_matrix(Y, X, **settings).T, rtol=1e-10)
-    for name, size in (("PAIR_ROWS", 2), ("POINT_ROWS", 2), ("COMPLETE_ROWS", 1)):
+    for name, size in (("PAIR_ROWS", 2), ("POINT_ROWS", 1)):
         monkeypatch.setattr(f"skcircuits.kernels.matrix.{name}", size)
     monkeypatch.setattr("skcircuits.kernels.matrix.JOINT_COLUMNS", 3)
     for name in ("GAUSSIAN_BYTES", "PRODUCT_ROWS"):

@@ -200,6 +200,10 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         covariances = np.stack([units[i].covariance for i in first])
         return cls(np.array(units[0].variables), GaussianStack(means, covariances, shape))
 
+    def on_columns(self, columns: IntArray) -> MultivariateGaussianLayer:
+        """The same units over other columns (n_variables,)."""
+        return MultivariateGaussianLayer(columns, self.gaussians)
+
     @property
     def n_parameters(self) -> int:
         """Number of free parameters of all units, with shared covariances counted once."""

@@ -93,6 +93,10 @@ class JohnsonGaussianLayer(DensityLayer):
         inner = MultivariateGaussianLayer.stack([unit.normal for unit in units])
         return cls(inner.variables, units[0].map, inner.gaussians)
 
+    def on_columns(self, columns: IntArray) -> JohnsonGaussianLayer:
+        """The same units over other columns (n_variables,)."""
+        return JohnsonGaussianLayer(columns, self.map, self.normal.gaussians)
+
     @property
     def n_parameters(self) -> int:
         """Number of free parameters of all units; the map counts once."""

@@ -61,9 +61,7 @@ class TruncatedGaussianLayer(DensityLayer):
     def stack(cls, units: Sequence[TruncatedGaussian]) -> TruncatedGaussianLayer:
         family: Any = units[0].normal.layer_type
         normal = family.stack([unit.normal for unit in units])
-        normal.variables = np.arange(len(normal.variables))
-        normal.scopes = np.tile(normal.variables, (len(units), 1))
-        return cls(units[0], normal)
+        return cls(units[0], normal.on_columns(np.arange(len(normal.variables))))
 
     @property
     def n_parameters(self) -> int:
