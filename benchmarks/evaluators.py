@@ -20,15 +20,10 @@ from skcircuits.learning import (
     learn_latent_tree,
 )
 from skcircuits.learning.latent_tree.learner import _maximize
-from skcircuits.trees import (
-    MixtureOfAllTrees,
-    StateLayout,
-    TreeInference,
-    conditional_tables,
-    pair_statistics,
-    sample_spanning_trees,
-    tree_unit,
-)
+from skcircuits.trees import StateLayout, conditional_tables, pair_statistics, tree_unit
+from skcircuits.trees._spanning_trees import sample_spanning_trees
+from skcircuits.trees.mixture_of_all_trees._model import MixtureOfAllTrees
+from skcircuits.trees.tree._trees import TreeInference
 
 N_EM_ROWS = 4096
 N_TREES, N_TREE_ROWS = 32, 64

@@ -29,14 +29,9 @@ from _results import record
 from twenty import PUBLISHED, load
 
 from skcircuits import MoATDensity
-from skcircuits.trees import (
-    blocked_gibbs,
-    conditional_marginals,
-    enumerate_evidence,
-    estimate_evidence,
-    estimate_marginals,
-    single_site_gibbs,
-)
+from skcircuits.trees import conditional_marginals, enumerate_evidence, estimate_evidence
+from skcircuits.trees.mixture_of_all_trees._conditionals import blocked_gibbs, single_site_gibbs
+from skcircuits.trees.mixture_of_all_trees._evidence_trees import estimate_marginals
 
 METHODS = ("gibbs", "blocked_gibbs", "importance", "collapsed")
 GIBBS = {"gibbs": single_site_gibbs, "blocked_gibbs": blocked_gibbs}

@@ -188,10 +188,6 @@ class Problem:
         models = self.response.models
         return [replace(self, response=replace(self.response, models=[model])) for model in models]
 
-    def asking(self, method: str) -> Problem:
-        """Give the same problem for another method of the models."""
-        return replace(self, response=replace(self.response, method=method))
-
     def trial_rows(self) -> FloatArray:
         """Give complete encoded rows: draws of the density, and others with a wider spread."""
         drawn = self.circuit.sample(N_TRIALS, random_state=0)[:, : self.n_columns]

@@ -1,58 +1,23 @@
 """Distributions over spanning trees and mixtures of tree distributions."""
 
-from skcircuits.trees._spanning_trees import (
-    RowLaplacians,
-    invert_in_place,
-    log_partition_and_marginals,
-    log_partitions,
-    log_partitions_and_marginals,
-    reduced_laplacian,
-    sample_spanning_trees,
-)
 from skcircuits.trees.mixture_of_all_trees._conditionals import (
     MAX_COMPLETIONS,
     MAX_EXACT_COMPLETIONS,
-    blocked_gibbs,
     conditional_marginals,
     draw_enumerated,
     enumerate_evidence,
-    enumerate_marginals,
     most_probable_completions,
     n_completions,
-    single_site_gibbs,
 )
 from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_evidence
-from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
-    TreeProposal,
-    estimate_from_trees,
-    estimate_marginals,
-    sample_completions,
-)
+from skcircuits.trees.mixture_of_all_trees._evidence_trees import sample_completions
 from skcircuits.trees.mixture_of_all_trees._learning import (
     Schedule,
     learn_all_trees,
     start_training,
 )
-from skcircuits.trees.mixture_of_all_trees._model import (
-    AllTreesMixture,
-    LaplacianUpdates,
-    MixtureOfAllTrees,
-    distinct_rows,
-    sample_rows,
-    sample_trees,
-    sampled_circuit,
-)
-from skcircuits.trees.mixture_of_all_trees._parameters import (
-    Parameterization,
-    from_contrasts,
-    marginal_gradient,
-    scale_to_marginals,
-    sum_contrasts,
-    to_contrasts,
-)
+from skcircuits.trees.mixture_of_all_trees._model import sample_rows, sample_trees, sampled_circuit
 from skcircuits.trees.tree._chow_liu import (
-    ChowLiuTree,
-    PairStatistics,
     TreeMixture,
     chow_liu_tree,
     complete_rows,
@@ -64,53 +29,31 @@ from skcircuits.trees.tree._chow_liu import (
 )
 from skcircuits.trees.tree._trees import (
     StateLayout,
-    TreeInference,
     children_of,
     conditional_tables,
     edges_of,
     maximum_spanning_tree,
     top_down_order,
     tree_unit,
-    vertex_depths,
 )
 
 __all__ = [
     "MAX_COMPLETIONS",
     "MAX_EXACT_COMPLETIONS",
-    "AllTreesMixture",
-    "ChowLiuTree",
-    "LaplacianUpdates",
-    "MixtureOfAllTrees",
-    "PairStatistics",
-    "Parameterization",
-    "RowLaplacians",
     "Schedule",
     "StateLayout",
-    "TreeInference",
     "TreeMixture",
-    "TreeProposal",
-    "blocked_gibbs",
     "children_of",
     "chow_liu_tree",
     "complete_rows",
     "conditional_marginals",
     "conditional_tables",
-    "distinct_rows",
     "draw_enumerated",
     "edges_of",
     "enumerate_evidence",
-    "enumerate_marginals",
     "estimate_evidence",
-    "estimate_from_trees",
-    "estimate_marginals",
-    "from_contrasts",
-    "invert_in_place",
     "learn_all_trees",
     "learn_tree_mixture",
-    "log_partition_and_marginals",
-    "log_partitions",
-    "log_partitions_and_marginals",
-    "marginal_gradient",
     "maximum_spanning_tree",
     "mixture_circuit",
     "most_probable_completions",
@@ -118,18 +61,11 @@ __all__ = [
     "n_completions",
     "observed_tree",
     "pair_statistics",
-    "reduced_laplacian",
     "sample_completions",
     "sample_rows",
-    "sample_spanning_trees",
     "sample_trees",
     "sampled_circuit",
-    "scale_to_marginals",
-    "single_site_gibbs",
     "start_training",
-    "sum_contrasts",
-    "to_contrasts",
     "top_down_order",
     "tree_unit",
-    "vertex_depths",
 ]

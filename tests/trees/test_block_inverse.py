@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import invert_in_place, reduced_laplacian
+from skcircuits.trees._spanning_trees import invert_in_place, reduced_laplacian
 
 
 def _laplacian_minors(n_matrices, size, seed=0):

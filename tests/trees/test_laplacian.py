@@ -1,15 +1,15 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import (
+from skcircuits.trees import StateLayout
+from skcircuits.trees import _spanning_trees as laplacian
+from skcircuits.trees._spanning_trees import (
     RowLaplacians,
-    StateLayout,
     log_partition_and_marginals,
     log_partitions,
     log_partitions_and_marginals,
     reduced_laplacian,
 )
-from skcircuits.trees import _spanning_trees as laplacian
 from tests.trees.conftest import all_spanning_trees, all_states, random_model
 
 

@@ -47,9 +47,6 @@ _CERTAINTY = 0.9  # responsibility of the cluster that a row starts in
 _COMPLETING, _COMPLETING_STEPS, _COMPLETING_ROWS = 8, 20, 5
 
 
-NumberExpectation = FullExpectation | FactorExpectation | KernelExpectation
-
-
 @dataclass(frozen=True)
 class EMSettings:
     """How a mixture is learned.

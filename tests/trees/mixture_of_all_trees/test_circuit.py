@@ -2,13 +2,8 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Categorical, Circuit, is_decomposable, is_smooth
-from skcircuits.trees import (
-    TreeInference,
-    conditional_tables,
-    sample_trees,
-    sampled_circuit,
-    tree_unit,
-)
+from skcircuits.trees import conditional_tables, sample_trees, sampled_circuit, tree_unit
+from skcircuits.trees.tree._trees import TreeInference
 from tests.trees.conftest import all_states
 
 

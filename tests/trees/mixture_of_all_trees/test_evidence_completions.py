@@ -2,21 +2,21 @@ import numpy as np
 import pytest
 
 from skcircuits.trees import (
-    AllTreesMixture,
     Schedule,
     StateLayout,
     enumerate_evidence,
-    enumerate_marginals,
     estimate_evidence,
-    estimate_from_trees,
     learn_all_trees,
     start_training,
 )
+from skcircuits.trees.mixture_of_all_trees._conditionals import enumerate_marginals
 from skcircuits.trees.mixture_of_all_trees._evidence_completions import (
     cell_beliefs,
     estimate_conditionals,
     estimate_from_completions,
 )
+from skcircuits.trees.mixture_of_all_trees._evidence_trees import estimate_from_trees
+from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 from tests.trees.conftest import random_model
 
 

@@ -2,14 +2,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import mutual_info_score
 
-from skcircuits.trees import (
-    AllTreesMixture,
-    Schedule,
-    StateLayout,
-    learn_all_trees,
-    sample_rows,
-    start_training,
-)
+from skcircuits.trees import Schedule, StateLayout, learn_all_trees, sample_rows, start_training
+from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 from tests.trees.conftest import all_states, random_model
 
 SCHEDULE = Schedule(15, 0.05, 100)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import LaplacianUpdates
+from skcircuits.trees.mixture_of_all_trees._model import LaplacianUpdates
 from tests.trees.conftest import all_states, random_model
 
 

@@ -1,16 +1,16 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import (
-    LaplacianUpdates,
-    PairStatistics,
+from skcircuits.trees import StateLayout
+from skcircuits.trees.mixture_of_all_trees import _parameters
+from skcircuits.trees.mixture_of_all_trees._model import LaplacianUpdates
+from skcircuits.trees.mixture_of_all_trees._parameters import (
     Parameterization,
-    StateLayout,
     from_contrasts,
     sum_contrasts,
     to_contrasts,
 )
-from skcircuits.trees.mixture_of_all_trees import _parameters
+from skcircuits.trees.tree._chow_liu import PairStatistics
 from tests.trees.conftest import all_states, random_model
 
 
