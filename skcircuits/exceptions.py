@@ -9,6 +9,7 @@ from typing import Any
 
 # Arrays of as many elements are beyond any memory
 MAX_COUNT = 2**31 - 1
+MAX_SHOWN = 80  # characters of a model in a message
 
 
 class CircuitPropertyError(ValueError):
@@ -77,9 +78,17 @@ def must(thing: str, condition: str, way_out: str = "", **got: object) -> str:
     >>> must("gamma", "be positive", "Pass gamma='scale'.", gamma=-1.0)
     "gamma must be positive; got gamma=-1.0. Pass gamma='scale'."
     """
-    values = ", ".join(f"{name}={value!r}" for name, value in got.items())
+    values = ", ".join(f"{name}={_shown(value)}" for name, value in got.items())
     received = f"; got {values}" if values else ""
     return f"{thing} must {condition}{received}. {way_out}".rstrip()
+
+
+def _shown(value: object) -> str:
+    """Write a value; models in many lines, such as pipelines, by their type."""
+    shown = repr(value)
+    if hasattr(value, "get_params") and ("\n" in shown or len(shown) > MAX_SHOWN):
+        return f"{type(value).__name__}(...)"
+    return shown
 
 
 def require(attribute: str, kind: str, **values: object) -> None:

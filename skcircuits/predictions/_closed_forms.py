@@ -159,6 +159,10 @@ class ClosedForm(Protocol):
     def bytes_per_row(self) -> int:
         """Memory per row in bytes, in addition to the result."""
 
+    @property
+    def rounds_integers(self) -> bool:
+        """Whether missing integers are those that draws are rounded to, not numbers between."""
+
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Tell which rows have a closed form, shape (n,)."""
 
@@ -312,6 +316,11 @@ class WeightedSum:
         """Names of the forms, each once."""
         names = list(dict.fromkeys(form.name for form in self.forms))
         return names[0] if len(names) == 1 else f"weighted sum ({', '.join(names)})"
+
+    @property
+    def rounds_integers(self) -> bool:
+        """Whether all forms do."""
+        return all(form.rounds_integers for form in self.forms)
 
     @property
     def bytes_per_row(self) -> int:

@@ -465,6 +465,9 @@ def test_models_without_an_answer_say_so(numbers):
     model = regressor(RadiusNeighborsRegressor(radius=1e-3)).fit(X, y)
     with pytest.raises(ValueError, match="estimator must predict a number for all completed rows"):
         model.predict(hide(X))
+    long = make_pipeline(StandardScaler(), RadiusNeighborsRegressor(radius=1e-3))
+    with pytest.raises(ValueError, match=r"got estimator=Pipeline\(\.\.\.\)"):
+        regressor(long).fit(X, y).predict(hide(X))
 
 
 def test_logarithms_of_probabilities(classes):
@@ -660,6 +663,31 @@ def test_weights_reach_the_model_and_the_density(numbers):
     )
     with pytest.raises(ValueError, match="cannot take weights"):
         regressor(KNeighborsRegressor()).fit(X, y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.2])
+def test_rows_without_weight_do_not_exist(numbers, fraction):
+    X, y = numbers
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random(X.shape) < fraction, NAN, X)
+    weights = np.resize([0.0, 1.0, 2.0], len(y))
+    kept = np.flatnonzero(weights)
+    X[weights == 0] *= 30.0
+    model = regressor(Ridge(), density=DENSITY if fraction else "auto")
+    incomplete = np.where(rng.random(X.shape) < 0.3, NAN, X)[kept]
+    weighted = model.fit(X, y, sample_weight=weights).predict(incomplete)
+    without = model.fit(X[kept], y[kept], sample_weight=weights[kept]).predict(incomplete)
+    np.testing.assert_array_equal(weighted, without)
+
+
+def test_smooth_forms_say_that_integers_are_not_rounded(numbers):
+    X, y = numbers
+    counts = np.column_stack([np.rint(3.0 * X[:, 0]), X[:, 1:]])
+    forest = RandomForestRegressor(3, max_depth=2, random_state=0)
+    note = "integers not rounded"
+    for table, model, is_told in ((counts, Ridge(), True), (X, Ridge(), False)):
+        assert (note in regressor(model).fit(table, y).explain_method()["predict"]) == is_told
+    assert note not in regressor(forest).fit(counts, y).explain_method()["predict"]
 
 
 def test_metadata_are_routed(numbers):

@@ -331,7 +331,7 @@ class ExpectedPredictionMixin(
             <reason>"`` with the reason why there is no closed form, followed by the weight of the
             expectation in the stack, or the reason why it is not stacked. Rows in which only
             categories are missing, with few completions, are exact in any case, by summation over
-            all completions.
+            all completions. Closed forms of smooth functions do not round missing integers.
         """
         check_is_fitted(self)
         ways = {method: self._way_of(method) for method in self._responses}
@@ -412,6 +412,15 @@ class ExpectedPredictionMixin(
         self._check_covers_columns()
         sample_weight = check_weights(sample_weight, encoded)
         fit_params = route_fit_parameters(self, model, sample_weight, fit_params)
+        if "sample_weight" in fit_params and not sample_weight.all():
+            # Folds and the forms of models have no weights: such rows must not be there at all
+            kept = np.flatnonzero(sample_weight)
+            fit_params = _check_method_params(encoded, fit_params, indices=kept)
+            X, sample_weight = _safe_indexing(X, kept), sample_weight[kept]
+            if targets is not None:
+                y = _safe_indexing(y, kept)
+                targets = self._check_targets(y, X)
+            encoded = self._learn_table(X)
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         must_complete = not frozen and self.n_completions > 0 and np.isnan(encoded).any()
         del encoded  # the density reads the table itself: two copies of a long one are one too many
@@ -429,7 +438,7 @@ class ExpectedPredictionMixin(
         ):
             self._bounds = _range_of(encoded)
         if must_complete:
-            for table in self._completed_tables(encoded, targets):
+            for table in self._completed_tables(encoded, targets, sample_weight):
                 models.append(clone(model).fit(table, y, **fit_params))
                 # Completed tables are as large as X each
                 tables += [table] if self.stacking else []
@@ -488,6 +497,8 @@ class ExpectedPredictionMixin(
     def _way_of(self, method):
         form = self._closed_forms.get(method)
         way = f"exact: {form.name}" if form else f"draws: {self._reasons.get(method, 'as asked')}"
+        if form and not form.rounds_integers and self._schema.is_integral.any():
+            way += ", integers not rounded"
         weight = self._expectation_weight(method)
         return way if weight == 1.0 else f"{way}; stacked, with a weight of {weight:.2f}"
 
@@ -504,7 +515,7 @@ class ExpectedPredictionMixin(
             way_out = "Add them to the circuit, or leave these columns out of the table."
             raise ValueError(must("density", condition, way_out, density=self.density))
 
-    def _completed_tables(self, encoded, targets):
+    def _completed_tables(self, encoded, targets, sample_weight):
         """Yield completed training rows, drawn given their observed cells and their targets."""
         joint, is_categorical = encoded, self._schema.is_categorical
         if targets is not None and not isinstance(self.density, Circuit):
@@ -522,7 +533,8 @@ class ExpectedPredictionMixin(
             random_state=self._seed,
             n_jobs=self.n_jobs,
         )
-        drawn = imputer.fit(joint).sample_imputations(joint, self.n_completions, proper=False)
+        imputer.fit(joint, sample_weight=sample_weight)
+        drawn = imputer.sample_imputations(joint, self.n_completions, proper=False)
         rows = self._rows(encoded)
         for copy in drawn[:, :, : encoded.shape[1]]:
             yield self._schema.decode(rows.completed(copy.astype(np.float64)))

@@ -99,6 +99,7 @@ class KernelExpansion:
     circuit: Circuit
     n_jobs: int | None = None
     name: str = "expected kernels"
+    rounds_integers: bool = False
     bytes_per_row: int = 0  # blocks of rows are cut further down
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
@@ -394,6 +395,7 @@ class ProjectedExpansion:
     intercept: FloatArray
     gamma: float
     name: str = "expected kernels of combinations of columns"
+    rounds_integers: bool = False
 
     @property
     def bytes_per_row(self) -> int:

@@ -99,6 +99,7 @@ class LinearForm:
     circuit: Circuit
     components: GaussianComponents | None
     name: str = "linear model"
+    rounds_integers: bool = False
 
     @property
     def bytes_per_row(self) -> int:
@@ -127,6 +128,7 @@ class LogLinearForm:
     additive: AdditiveFunction
     components: GaussianComponents
     name: str = "linear model with a logarithmic link"
+    rounds_integers: bool = False
 
     @property
     def bytes_per_row(self) -> int:
@@ -265,6 +267,7 @@ class QuadraticForm:
     response: Response
     components: GaussianComponents
     name: str = "polynomial of degree two"
+    rounds_integers: bool = False
 
     @property
     def bytes_per_row(self) -> int:

@@ -49,6 +49,7 @@ class LogisticForm:
     additive: AdditiveFunction
     components: GaussianComponents
     name: str = "logistic link of a linear model"
+    rounds_integers: bool = False
 
     @property
     def bytes_per_row(self) -> int:
@@ -108,6 +109,7 @@ class SoftmaxForm:
     additive: AdditiveFunction
     components: GaussianComponents
     name: str = "softmax link of a linear model where sums are short, draws elsewhere"
+    rounds_integers: bool = False
 
     @property
     def bytes_per_row(self) -> int:

@@ -141,6 +141,7 @@ class PiecewiseForm:
     tables: dict[int, FloatArray]
     components: GaussianComponents
     is_bounded: bool
+    rounds_integers: bool
     name: str = "functions of single columns"
 
     @property
@@ -226,7 +227,11 @@ def piecewise_form(problem: Problem) -> PiecewiseForm:
         found, expected = function.at(values), changes(np.full(N_DRAWS, j), values)
         problem.check(base + found, base + expected, "smooth between few values of a column")
     bounded = problem.bounds is not None
-    return PiecewiseForm(problem.response, reference, functions, tables, components, bounded)
+    integral = np.intersect1d(components.columns, problem.integral_columns).tolist()
+    rounds = all(len(functions[j].coefficients) == 1 for j in integral)
+    return PiecewiseForm(
+        problem.response, reference, functions, tables, components, bounded, rounds
+    )
 
 
 def _check_additive(problem: Problem, rows: FloatArray) -> None:

@@ -55,6 +55,7 @@ class StepForm:
     thresholds: dict[int, FloatArray]
     n_columns: int
     name: str = "steps between thresholds where one number is missing, draws elsewhere"
+    rounds_integers: bool = True
 
     @property
     def bytes_per_row(self) -> int:

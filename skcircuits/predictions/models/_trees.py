@@ -271,6 +271,7 @@ class TreeForm:
     components: Components | GaussianComponents
     tables: dict[int, FloatArray]
     steps: ClosedForm | None = None
+    rounds_integers: bool = True
 
     @property
     def bytes_per_row(self) -> int:
