@@ -162,7 +162,8 @@ class TableMixin:
     Parameters
     ----------
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns: those with a categorical dtype, none, or a mask, indices or names.
+        Categorical columns. ``"from_dtype"`` selects strings, booleans, categories and enumerations
+        of a dataframe or object array; otherwise none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
         Whether a category that did not occur in `fit` is treated as missing or raises an error.
 

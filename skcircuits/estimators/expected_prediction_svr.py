@@ -65,9 +65,6 @@ class ExpectedPredictionSVR(
         rows (with diagonal covariances for ``kernel="laplacian"``, which has no closed form for
         other covariances); see ``density_``. An estimator is cloned and fitted to X. A circuit with
         one variable per column is used as it is.
-    categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns. ``"from_dtype"`` selects strings, booleans, categories and enumerations
-        of a dataframe or object array; otherwise none, or a mask, indices or names.
     memory : str or object with the joblib.Memory interface, default=None
         Cache for the fitted density, so that a grid search over ``C`` learns it only once.
     tol : float, default=1e-3
@@ -88,10 +85,6 @@ class ExpectedPredictionSVR(
 
     Attributes
     ----------
-    density_ : density estimator or None
-        The fitted density, None if a circuit was given.
-    circuit_ : Circuit
-        The circuit of the density, over the original units and the codes of ``categories_``.
     kernel_ : Kernel
         The kernel between complete rows.
     gamma_ : float or None

@@ -86,9 +86,6 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         own value, as predicted from the other cells, explains the missing cells better than other
         columns do are imputed from the conditional distribution times an exponential of the value
         [1]_. Otherwise cells are assumed to be missing at random.
-    categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns. ``"from_dtype"`` selects strings, booleans, categories and enumerations
-        of a dataframe or object array; otherwise none, or a mask, indices or names.
     handle_unknown : {"missing", "error"}, default="missing"
         How to treat an observed category that did not occur in `fit`: ``"missing"`` ignores it when
         the other cells of its row are imputed (the cell itself is not changed), and ``"error"``
@@ -102,10 +99,6 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
     Attributes
     ----------
-    density_ : density estimator or None
-        The fitted density, None if a circuit was given.
-    circuit_ : Circuit
-        The circuit of the density.
     is_self_masked_ : ndarray of shape (n_features_in_,)
         Mask of the columns whose cells are probably missing because of their own values. False if
         that was not considered.

@@ -47,10 +47,15 @@ DENSITY_CONSTRAINTS = {
 class InnerDensityMixin(CallbackSupportMixin, TableMixin):
     """Learn a density of the rows and keep its circuit.
 
-    Uses the parameters ``density``, ``random_state``, ``memory`` (where the estimator has
-    it: caches the fitted density) and those of `TableMixin`. Sets
-    ``density_`` (None if the parameter is a circuit) and ``circuit_``, which is in
-    original units and codes of ``categories_[j]``.
+    Uses the parameters ``density``, ``random_state``, ``memory`` (where the estimator has it:
+    caches the fitted density) and those of `TableMixin`.
+
+    Attributes
+    ----------
+    density_ : density estimator or None
+        The fitted density, None if a circuit was given.
+    circuit_ : Circuit
+        The circuit of the density, over the original units and the codes of ``categories_``.
     """
 
     # Whether density="auto" may mix families: kernels between incomplete rows need one structure

@@ -31,21 +31,21 @@ from skcircuits.estimators._base import (
     route_fit_parameters,
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
-from skcircuits.estimators.automatic._target_stack import TrainingTargets, learn_stack
 from skcircuits.estimators.imputer import CircuitImputer
-from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
-from skcircuits.numerics._arrays import float_array
-from skcircuits.parallel import row_slices
-from skcircuits.predictions import ExpectedResponse, find_closed_form
-from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
-from skcircuits.predictions._closed_forms import Expectation, IncompleteRows, Problem, Response
-from skcircuits.predictions._requirements import (
+from skcircuits.estimators.prediction._requirements import (
     check_kind,
     check_reads_columns,
     fails_outside,
     refuses_negative_values,
     tags_of,
 )
+from skcircuits.estimators.prediction._target_stack import TrainingTargets, learn_stack
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
+from skcircuits.numerics._arrays import float_array
+from skcircuits.parallel import row_slices
+from skcircuits.predictions import ExpectedResponse, find_closed_form
+from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
+from skcircuits.predictions._closed_forms import Expectation, IncompleteRows, Problem, Response
 from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import to_days
@@ -245,9 +245,6 @@ class ExpectedPredictionMixin(
         Whether to add an indicator column to the rows of the model for each column with missing
         values in `fit`, which is 1 if the value is missing. The density is learned over these
         columns, too. Use it for tables in which missingness is informative.
-    categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Categorical columns. ``"from_dtype"`` selects strings, booleans, categories and enumerations
-        of a dataframe or object array; otherwise none, or a mask, indices or names.
     n_jobs : int, default=None
         Number of parallel jobs for draws; results do not depend on it.
     random_state : int, RandomState or None, default=None
@@ -263,10 +260,6 @@ class ExpectedPredictionMixin(
         averaged.
     estimator_ : estimator
         The first of them, which is the only one if the training rows were complete.
-    density_ : density estimator or None
-        The fitted density, None if a circuit was given.
-    circuit_ : Circuit
-        The circuit of the density, over the original units and the codes of ``categories_``.
     stacking_weights_ : ndarray of shape (1,) or (n_members,)
         Weights of the expected predictions, of the mixtures of rows and targets, and of the trees
         in the mean that is then raised to a power; ``[1.0]`` without stacking.

@@ -22,8 +22,8 @@ from skcircuits import (
     ExpectedPredictionRegressor,
     GaussianMixtureDensity,
 )
-from skcircuits.estimators.automatic import _target_stack
-from skcircuits.estimators.automatic._target_stack import (
+from skcircuits.estimators.prediction import _target_stack
+from skcircuits.estimators.prediction._target_stack import (
     Members,
     TrainingTargets,
     _fit_circuits,
