@@ -37,7 +37,7 @@ from skcircuits.kernels.families.base import KernelFamily
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import as_generator
 from skcircuits.tabular import TableSchema
-from skcircuits.tabular._frames import is_frame, with_index_of
+from skcircuits.tabular._frames import column_names, is_frame, with_index_of
 
 __all__ = [
     "CATEGORICAL_CONSTRAINTS",
@@ -240,7 +240,7 @@ class TableMixin:
             validate_data(self, X, reset=reset, skip_check_array=True)
             _check_not_empty(X)
             names = getattr(self, "feature_names_in_", None)
-            if not reset and names is not None and list(X.columns) != list(names):
+            if not reset and names is not None and column_names(X) != list(names):
                 # Names that are not strings are matched by position; inner estimators need names
                 X = X.set_axis(names, axis=1)
             return X

@@ -223,7 +223,7 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
     if is_categorical:
         categories = _learn_categories(raw, missing_value)
         return Column(raw.name, categories, False, raw.is_ordered)
-    column = Column(raw.name, None, False, has_dates=raw.values.dtype.kind == "M")
+    column = Column(raw.name, None, False, has_dates=_hold_dates(raw.values))
     numbers = column.encode(raw.values, missing_value=missing_value)
     # Refused here and not where it overflows, in the middle of a fit
     _refuse_tiny_range(raw.name, numbers)
@@ -242,6 +242,14 @@ def around_constants(constants: FloatArray) -> tuple[FloatArray, FloatArray]:
     """
     reach = _REACH_OF_CONSTANTS * np.maximum(1.0, np.abs(constants))
     return constants - reach, constants + reach
+
+
+def _hold_dates(values: NDArray[Any]) -> bool:
+    """Tell whether cells are dates: by their dtype or, of objects, one by one."""
+    if values.dtype != object:
+        return values.dtype.kind == "M"
+    observed = [cell for cell in values.tolist() if not is_missing(cell)]
+    return bool(observed) and all(isinstance(cell, datetime.date) for cell in observed)
 
 
 def holds_categories(raw: RawColumn, missing_value: object = np.nan) -> bool:

@@ -46,6 +46,11 @@ def is_frame(X: Any) -> bool:
     return bool(nw.dependencies.is_into_dataframe(X))
 
 
+def column_names(frame: Any) -> list[Any]:
+    """Names of the columns of a dataframe."""
+    return list(nw.from_native(frame, eager_only=True).columns)
+
+
 def read_columns(X: Any) -> list[RawColumn]:
     """Cut a table into columns."""
     if is_frame(X):
@@ -88,6 +93,9 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
         return RawColumn(series.name, numbers, False)
     if dtype in (nw.Categorical, nw.Enum):
         declared, is_ordered = _declared_categories(series)
+        if not series.implementation.is_pandas_like():
+            # All are strings, and Arrow's codes would count missing cells as the first category
+            series = series.cast(nw.String)
         return RawColumn(series.name, series.to_numpy(), True, declared, is_ordered)
     if dtype == nw.Boolean:
         # Both categories exist even if only one occurs in fit
@@ -95,10 +103,10 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
     if dtype == nw.String:
         return RawColumn(series.name, series.to_numpy(), True)
     if dtype in (nw.Datetime, nw.Date):
-        dates = series.to_numpy()
-        # Date objects have no unit of their own; that of others shows what numbers of days lose
-        dates = dates if dates.dtype.kind == "M" else dates.astype("datetime64[us]")
-        return RawColumn(series.name, dates, False)
+        # Dates without times are objects in some libraries; the unit of others shows what
+        # numbers of days lose
+        dated = series.cast(nw.Datetime("us")) if dtype == nw.Date else series
+        return RawColumn(series.name, dated.to_numpy(), False)
     if dtype == nw.Object:
         # It depends on the cells: objects may be numbers, categories, or invalid cells
         return RawColumn(series.name, series.to_numpy(), None)
@@ -129,7 +137,9 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
     """
     known = None if like is None else nw.from_native(like, eager_only=True)
     library: Any = known.implementation if known is not None and backend is None else backend
-    cells = {name: _to_native_cells(values) for name, values in columns.items()}
+    cells = {
+        name: _to_native_cells(_in_unit_of(known, name, values)) for name, values in columns.items()
+    }
     frame = nw.from_dict(cells, backend=library)
     if known is None:
         return frame.to_native()
@@ -147,7 +157,7 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
         return frame.to_native().astype({name: dtypes[name] for name in restorable})
     # Only strings can be categories in every library
     casts = [
-        nw.col(name).cast(known.schema[name])
+        nw.col(name).cast(_without_seconds(known.schema[name]))
         for name in restorable
         if known.schema[name] not in (nw.Categorical, nw.Enum) or columns[name].dtype == object
     ]
@@ -180,6 +190,25 @@ def with_index_of(frame: Any, X: Any) -> Any:
 def _to_native_cells(values: NDArray[Any]) -> Any:
     # From lists of categories every library infers its own dtype; from objects some do not
     return values.tolist() if values.dtype == object else values
+
+
+def _in_unit_of(known: nw.DataFrame[Any] | None, name: Any, values: NDArray[Any]) -> NDArray[Any]:
+    """Round dates to the unit of a column of the known frame, which would cut off the rest."""
+    dtype = None if known is None or values.dtype.kind != "M" else known.schema.get(name)
+    if not isinstance(dtype, nw.Date | nw.Datetime):
+        return values
+    step = np.timedelta64(1, "D" if isinstance(dtype, nw.Date) else dtype.time_unit)
+    # Up to the middle of a unit; results keep their dtype, as not all libraries know seconds
+    half = step.astype(values.dtype.str.replace("M", "m")) // 2
+    rounded = (values + half).astype(f"datetime64[{np.datetime_data(step)[0]}]")
+    return rounded.astype(values.dtype)
+
+
+def _without_seconds(dtype: Any) -> Any:
+    """Dtype of dates in a unit that all libraries know; others stay as they are."""
+    if isinstance(dtype, nw.Datetime) and dtype.time_unit == "s":
+        return nw.Datetime("ms", dtype.time_zone)
+    return dtype
 
 
 def _can_hold(known: nw.DataFrame[Any], name: Any, values: NDArray[Any]) -> bool:

@@ -5,6 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from skcircuits import ChowLiuDensity
 from skcircuits.tabular._frames import build_frame, is_frame, read_columns, with_index_of
 
 
@@ -90,6 +91,44 @@ def test_dates_come_back_in_their_time_zone(library):
     assert again.equals(frame) and type(again) is type(frame)
     if library == "polars":
         assert again.schema == frame.schema
+
+
+@pytest.mark.parametrize(("unit", "expected"), [("D", "2020-01-03"), ("s", "2020-01-02T18:00:01")])
+def test_dates_are_rounded_to_the_unit_of_their_column(unit, expected):
+    cells = np.array(["2020-01-02T18:00:00.700", "NaT"], dtype="datetime64[us]")
+    dtype = {"D": pl.Date, "s": "datetime64[s]"}[unit]
+    library = pl if unit == "D" else pd
+    frame = build_frame({"day": cells}, library.DataFrame({"day": library.Series([], dtype=dtype)}))
+    assert frame["day"].dtype == dtype
+    days = frame["day"].to_numpy().astype("datetime64[us]")
+    np.testing.assert_array_equal(days, np.array([expected, "NaT"], dtype="datetime64[us]"))
+
+
+def test_seconds_become_milliseconds_where_a_library_knows_none():
+    like = pd.DataFrame({"day": pd.Series([], dtype="datetime64[s]")})
+    cells = np.array(["2020-01-02T18:00:00.700"], dtype="datetime64[us]")
+    frame = build_frame({"day": cells}, like, "polars")
+    assert frame.schema == {"day": pl.Datetime("ms")}
+    assert frame["day"].to_numpy() == np.datetime64("2020-01-02T18:00:01")
+
+
+def test_tables_of_arrow():
+    arrow = pytest.importorskip("pyarrow")
+    words = arrow.array(["b", "a", None]).dictionary_encode()
+    days = arrow.array([0, 1, None], arrow.date32())
+    word, day = read_columns(arrow.table({"word": words, "day": days}))
+    # Codes of dictionaries would count missing cells as the first category
+    assert word.values.tolist() == ["b", "a", None]
+    assert np.isnat(day.values).tolist() == [False, False, True]
+
+
+def test_densities_learn_tables_of_arrow():
+    arrow = pytest.importorskip("pyarrow")
+    table = arrow.table({"x": [1.0, 2.0, 4.0, None], "w": ["a", "b", "a", None]})
+    density = ChowLiuDensity(random_state=0).fit(table)
+    plain = pd.DataFrame({"x": [1.0, 2.0, 4.0, np.nan], "w": ["a", "b", "a", None]})
+    np.testing.assert_allclose(density.score_samples(table), density.score_samples(plain))
+    assert isinstance(density.sample(2, random_state=0), arrow.Table)
 
 
 def test_unknown_names_and_no_frame_at_all():

@@ -1,5 +1,6 @@
 """Tables to floats and back: kinds of columns, labels, missing cells, dtypes, errors."""
 
+import datetime
 import pickle
 import warnings
 
@@ -294,6 +295,18 @@ def test_dates_among_objects_are_days_where_the_column_was_learned_as_dates():
         density.expectation(given=X[["day"]].assign(z=np.nan).iloc[2]),
         density.expectation(given=X.assign(z=np.nan).iloc[[2]]),
     )
+
+
+def test_objects_that_are_all_dates_are_days():
+    days = [datetime.date(1970, 1, 2), None, datetime.datetime(1970, 1, 3, 12)]
+    X = pd.DataFrame({"day": pd.Series(days, dtype=object)})
+    schema, encoded = TableSchema.learn_and_encode(X)
+    np.testing.assert_array_equal(encoded[:, 0], [1.0, np.nan, 2.5])
+    assert schema.decode(encoded)["day"].tolist() == [pd.Timestamp(1970, 1, 2), pd.NaT, days[2]]
+    # A number among dates could be anything
+    X.loc[1, "day"] = 5
+    with pytest.raises(TypeError, match="column 'day' must be numbers or missing"):
+        TableSchema.learn(X)
 
 
 @pytest.mark.parametrize("time", [np.datetime64("2020-01-01"), np.timedelta64(3, "D")])
