@@ -26,10 +26,11 @@ from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack,
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.protocols import BoolArray, FloatArray
 
-# Rows with uncorrelated columns of unit variance that every prior has: too few to matter, but they
-# keep covariances positive definite. One covariance, of all rows, is drawn towards its target by as
-# few, to show that columns nearly determine one another. Several may move towards few rows each;
-# so that they do not collapse on them, they are drawn more, towards one that shows this.
+# Rows with uncorrelated columns of unit variance that all covariances together have: too few to
+# matter, but they keep covariances positive definite. One covariance, of all rows, is drawn towards
+# its target by as few, to show that columns nearly determine one another. Several may move towards
+# few rows each; so that they do not collapse on them, they are drawn more, towards one that shows
+# this.
 _RIDGE = 1e-5
 _SHARED_STRENGTHS, _STRENGTHS = np.geomspace(1e-5, 2000.0, 60), np.geomspace(0.1, 2000.0, 30)
 _LEAST_VARIANCE = 0.02  # of a direction, in a first guess of the covariance
@@ -106,8 +107,11 @@ class FullGaussians:
         means, scatter = self._scatter(sums)
         if self.kind == "tied":
             scatter, counts = scatter[None], counts.sum(keepdims=True)
-        total = (counts + self.strength + _RIDGE)[:, None, None]
-        prior = self.strength * self.target + _RIDGE * np.eye(len(self.target))
+        # In proportion to its rows: with equal ridges, the component of most rows would be the
+        # narrowest where columns determine one another, and take the rows of all others
+        ridge = (_RIDGE * (counts / max(counts.sum(), 1e-300)))[:, None, None]
+        total = (counts + self.strength)[:, None, None] + ridge
+        prior = self.strength * self.target + ridge * np.eye(len(self.target))
         covariances = (scatter + prior) / total
         # Rounding differs across the diagonal
         covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
@@ -167,9 +171,10 @@ class FullGaussians:
     def log_prior(self) -> float:
         """Log prior up to a constant, as the contribution of pseudo-rows."""
         stack = self.stack.distinct
-        scatter = self.strength * self.target + _RIDGE * np.eye(len(self.target))
+        ridge = _RIDGE / stack.n_components
+        scatter = self.strength * self.target + ridge * np.eye(len(self.target))
         traces = np.einsum("kij,ij->k", stack.precisions, scatter)
-        log_prior = (self.strength + _RIDGE) * stack.log_determinants + traces
+        log_prior = (self.strength + ridge) * stack.log_determinants + traces
         away = self.stack.means - self.mean_centre
         pulls = np.sum((away[:, None] @ self.stack.precisions)[:, 0] * away)
         return -0.5 * float(log_prior.sum() + self.mean_count * pulls)

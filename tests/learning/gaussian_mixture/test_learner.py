@@ -484,3 +484,22 @@ def test_a_single_component_is_learned_once_for_a_table(covariance_type):
     units = np.zeros(4), np.ones(4)
     pairs = zip(again.gaussians.in_units(*units), fresh.gaussians.in_units(*units), strict=True)
     assert all(np.array_equal(found, expected) for found, expected in pairs)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "shrunk"])
+def test_a_sum_of_columns_moves_no_rows_between_components(covariance_type):
+    """It says nothing that the columns do not say."""
+    rng = np.random.default_rng(0)
+    parts = np.exp(0.7 * rng.normal(size=(800, 3)) + 0.5 * rng.normal(size=(800, 1)))
+    X = np.column_stack([parts, parts.sum(axis=1)])
+    fits = [
+        GaussianMixtureDensity(n_components=8, covariance_type=covariance_type, random_state=0).fit(
+            table[:500]
+        )
+        for table in (parts, X)
+    ]
+    without_sum, with_sum = (
+        density.score(table[500:])
+        for density, table in zip(fits, (parts, np.where(np.arange(4) < 3, X, np.nan)), strict=True)
+    )
+    assert with_sum == pytest.approx(without_sum, abs=0.06)
