@@ -2,7 +2,7 @@
 Queries of a table
 ==================
 
-A table of people contains labels, integers, a column that is mostly zero, and missing values. A
+A table of people contains categories, integers, a column that is mostly zero, and missing values. A
 density that is learned from it answers queries that are written as text, also under conditions.
 All probabilities are exact: they are sums of closed-form integrals, not estimates from draws.
 """

@@ -10,7 +10,7 @@ scikit-learn, with every measurement reduced to low, middle or high.
 """
 
 # %%
-# A table of labels
+# A table of categories
 # -----------------
 # The worst values of ten measurements of a tumour, divided into thirds, and its diagnosis.
 
@@ -81,7 +81,7 @@ completed = density.sample(5, random_state=0, X=case)
 print("completed:", [dict(zip(names, row, strict=True))["area"] for row in completed[:, 0]])
 
 # %%
-# Queries about sets of labels have probabilities, too.
+# Queries about sets of categories have probabilities, too.
 
 print(
     "P(malignant | large and not smooth) =",

@@ -4,14 +4,14 @@ Single and multiple imputation of a mixed table
 
 In a table of people, a third of the wages and trades is missing. Which cells are missing depends on
 age, so that complete rows are not a representative sample. :class:`~skcircuits.CircuitImputer`
-learns a joint density of numbers and labels from the incomplete table, and imputes missing values
-in three ways. Which of them is appropriate depends on the purpose of the completed table.
+learns a joint density of numbers and categories from the incomplete table, and imputes missing
+values in three ways. Which of them is appropriate depends on the purpose of the completed table.
 """
 
 # %%
 # The table
 # ---------
-# Wages increase with age, faster for smiths than for cooks. Old people often do not report theirs.
+# Wages increase with age, faster for smiths than for cooks. Older people are less likely to report theirs.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
