@@ -11,7 +11,8 @@ values in three ways. Which of them is appropriate depends on the purpose of the
 # %%
 # The table
 # ---------
-# Wages increase with age, faster for smiths than for cooks. Older people are less likely to report theirs.
+# Wages increase with age, faster for smiths than for cooks. Older people are less likely to
+# report theirs.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
