@@ -14,7 +14,6 @@ from skcircuits.trees import (
     learn_tree_mixture,
     mixture_circuit,
     observed_tree,
-    pair_statistics,
 )
 
 
@@ -34,7 +33,7 @@ class ChowLiuDensity(DiscreteDensity):
     tol : float, default=1e-3
         Iterations stop when the mean log probability improves by less than this value.
     random_state : int, RandomState or None, default=None
-        Controls the randomness of mixtures and of completions of missing cells.
+        Controls the randomness of mixtures. A single tree does not depend on it.
 
     Attributes
     ----------
@@ -63,8 +62,9 @@ class ChowLiuDensity(DiscreteDensity):
     probability instead of a density. Integers that did not occur in `fit` are treated as missing.
 
     If cells are missing, the tree is learned from the pairs of cells that are observed together,
-    and its tables are learned by expectation maximisation. The trees of a mixture are learned from
-    rows that are completed by a Chow-Liu tree, and all tables from the incomplete rows themselves.
+    and its tables by expectation maximisation, which starts from them. The trees of a mixture are
+    learned from rows that are completed by a Chow-Liu tree, and all tables from the incomplete rows
+    themselves.
 
     References
     ----------
@@ -114,35 +114,25 @@ class ChowLiuDensity(DiscreteDensity):
         self.verbose = verbose
 
     def _fit_rows(self, rows, generator):
-        complete = complete_rows(
-            rows.codes,
-            self._states.layout,
-            generator,
-            sample_weight=rows.weight,
-            pseudo_count=self.pseudo_count,
-        )
         with stages(self, "structure", "parameters") as (structure, parameters):
-            mixture, self.n_iter_ = self._learn_trees(rows, complete, generator, structure)
-            # The structure is learned from drawn cells, the parameters from observed ones
+            mixture, self.n_iter_ = self._learn_trees(rows, generator, structure)
+            # The structure is learned from pairs or drawn cells, the parameters from observed ones
             circuit = self._refine_states(mixture_circuit(mixture), rows, parameters)
         self.parents_ = np.stack([tree.parents for tree in mixture.trees])
         self.weights_ = np.exp(mixture.log_weights)
         self.circuit_ = self._states.in_original_units(circuit)
         self.log_likelihood_ = self._mean_log_likelihood(rows)
 
-    def _learn_trees(self, rows, complete, generator, context):
+    def _learn_trees(self, rows, generator, context):
         """The mixture and the number of steps it took."""
+        layout = self._states.layout
         settings = {"sample_weight": rows.weight, "pseudo_count": self.pseudo_count}
         if self.n_components == 1:
-            statistics = pair_statistics(complete, self._states.layout, **settings)
-            # Completed cells contain little information about edges, which use observed pairs alone
-            tree = observed_tree(rows.codes, self._states.layout, statistics, **settings)
-            return TreeMixture(np.zeros(1), [tree]), 1
+            return TreeMixture(np.zeros(1), [observed_tree(rows.codes, layout, **settings)]), 1
+        complete = complete_rows(rows.codes, layout, generator, **settings)
         result = drive(
             self,
-            learn_tree_mixture(
-                complete, self._states.layout, self.n_components, generator, **settings
-            ),
+            learn_tree_mixture(complete, layout, self.n_components, generator, **settings),
             max_iter=self.max_iter,
             score=lambda mixture: np.average(mixture.log_prob(complete), weights=rows.weight),
             tol=self.tol,

@@ -17,6 +17,7 @@ from skcircuits.trees.tree._trees import (
     StateLayout,
     TreeInference,
     conditional_tables,
+    edges_of,
     maximum_spanning_tree,
     root_at_center,
     tree_unit,
@@ -273,19 +274,39 @@ def complete_rows(
 def observed_tree(
     codes: IntArray,
     layout: StateLayout,
-    statistics: PairStatistics,
     *,
     sample_weight: FloatArray | None = None,
     pseudo_count: float = 1.0,
 ) -> ChowLiuTree:
-    """Learn the tree from pairs of observed cells, its tables given.
+    """Learn a tree from pairs of cells that are observed together.
+
+    Only pairs along its edges have tables. Rows without both cells of an edge count as independent
+    there, which is where expectation maximisation may start: it does not get away from tables that
+    fit few rows closely. Of complete rows, the result is the Chow-Liu tree.
 
     `codes` (n, n_variables), `sample_weight` (n,).
     """
-    information = observed_information(
-        codes, layout, sample_weight=sample_weight, pseudo_count=pseudo_count
-    )
-    return ChowLiuTree(layout, maximum_spanning_tree(information), statistics)
+    weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    observed = _observed_pairs(codes, layout, weight, pseudo_count)
+    parents = maximum_spanning_tree(_pair_information(observed, layout))
+    alone = weight @ layout.one_hot(codes) + pseudo_count / layout.cardinalities[layout.owner]
+    alone /= layout.sum_states(alone)[layout.owner]
+    nodes, pairs = alone.copy(), np.zeros_like(observed)
+    for parent, child in edges_of(parents[None])[0].tolist():
+        above, below = np.flatnonzero(layout.owner == parent), np.flatnonzero(layout.owner == child)
+        has_both = (codes[:, [parent, child]] >= 0).all(axis=1)
+        together = float(np.average(has_both, weights=weight))
+        joint = together * observed[np.ix_(above, below)]
+        joint += (1.0 - together) * np.outer(alone[above], alone[below])
+        # Tables of two edges come from different rows: conditionals fit together, marginals do not
+        totals = joint.sum(axis=1, keepdims=True)
+        given = np.divide(joint, totals, out=np.full_like(joint, 1 / len(below)), where=totals > 0)
+        table = given * nodes[above, None]
+        nodes[below] = table.sum(axis=0)
+        pairs[np.ix_(above, below)] = table
+        pairs[np.ix_(below, above)] = table.T
+    np.fill_diagonal(pairs, nodes)
+    return ChowLiuTree(layout, parents, PairStatistics(nodes, pairs))
 
 
 def observed_information(
@@ -303,11 +324,23 @@ def observed_information(
     `codes` (n, n_variables), `sample_weight` (n,) -> (n_variables, n_variables).
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    return _pair_information(_observed_pairs(codes, layout, weight, pseudo_count), layout)
+
+
+def _observed_pairs(
+    codes: IntArray, layout: StateLayout, weight: FloatArray, pseudo_count: float
+) -> FloatArray:
+    """Joint table of each pair of variables, from the rows that have both."""
     uniform = 1.0 / layout.cardinalities[layout.owner]
     pairs = _pair_counts(codes, layout, weight)
     pairs += pseudo_count * np.outer(uniform, uniform)
     totals = layout.sum_states(layout.sum_states(pairs).T).T[layout.owner][:, layout.owner]
     pairs /= np.where(totals > 0, totals, 1.0)
+    return pairs
+
+
+def _pair_information(pairs: FloatArray, layout: StateLayout) -> FloatArray:
+    """Mutual information of each pair table, (n_variables, n_variables)."""
     # rows[a, v]: probability of state a in the table with variable v.
     rows = layout.sum_states(pairs)[:, layout.owner]
     product = rows * rows.T

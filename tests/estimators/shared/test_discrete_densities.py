@@ -311,6 +311,15 @@ def test_size_stops_the_growth(X):
     assert density.n_iter_ < larger.n_iter_
 
 
+def test_weights_of_incomplete_rows_are_repeated_rows_under_a_tree(X):
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random(X.shape) < 0.2, np.nan, X)
+    weight = rng.integers(0, 3, len(X))
+    weighted = ChowLiuDensity(random_state=0).fit(X, sample_weight=weight)
+    repeated = ChowLiuDensity(random_state=1).fit(np.repeat(X, weight, axis=0))
+    np.testing.assert_allclose(weighted.score_samples(X), repeated.score_samples(X), rtol=1e-9)
+
+
 def test_no_split_is_the_tree(X):
     tree = fit(ChowLiuDensity(), X)
     density = fit(StrudelDensity(max_iter=0, validation_fraction=None), X)

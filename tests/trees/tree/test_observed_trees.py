@@ -66,9 +66,32 @@ def test_circuits_of_trees_and_mixtures(codes):
 
 def test_observed_tree_of_complete_rows_is_the_chow_liu_tree(codes):
     layout = StateLayout(SIZES)
-    tree = chow_liu_tree(codes, layout)
-    observed = observed_tree(codes, layout, tree.statistics)
+    tree, observed = chow_liu_tree(codes, layout), observed_tree(codes, layout)
     np.testing.assert_array_equal(observed.parents, tree.parents)
+    np.testing.assert_allclose(observed.log_prob(codes), tree.log_prob(codes), rtol=1e-12)
+
+
+def test_rows_without_both_cells_count_as_independent(codes):
+    layout = StateLayout(SIZES)
+    incomplete = np.where(np.random.default_rng(1).random(codes.shape) < 0.3, -1, codes)
+    tree = observed_tree(incomplete, layout)
+    for child in np.flatnonzero(tree.parents >= 0):
+        parent = tree.parents[child]
+        both = (incomplete[:, [parent, child]] >= 0).all(axis=1)
+        seen = [incomplete[incomplete[:, v] >= 0, v] for v in (parent, child)]
+        sizes = SIZES[parent], SIZES[child]
+        first, second = (
+            (np.bincount(own, minlength=size) + 1 / size) / (len(own) + 1)
+            for own, size in zip(seen, sizes, strict=True)
+        )
+        table = np.full(sizes, 1 / np.prod(sizes))
+        np.add.at(table, tuple(incomplete[both][:, [parent, child]].T), 1.0)
+        table *= both.mean() / (both.sum() + 1)
+        table += (1 - both.mean()) * np.outer(first, second)
+        above, below = layout.owner == parent, layout.owner == child
+        given = tree.pairs[np.ix_(above, below)] / tree.nodes[above, None]
+        np.testing.assert_allclose(given, table / table.sum(axis=1, keepdims=True))
+        np.testing.assert_allclose(tree.pairs[np.ix_(above, below)].sum(axis=0), tree.nodes[below])
 
 
 def test_rebuilding_keeps_sharing(codes):
