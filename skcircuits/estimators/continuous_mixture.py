@@ -9,8 +9,7 @@ import numpy as np
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, inherit_documentation
 from skcircuits.estimators.shared._density import DiscreteDensity
-from skcircuits.estimators.shared._fitting import drive, stages
-from skcircuits.estimators.shared._rows import ValidationMixin
+from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning._continuous_mixture import (
     ContinuousSchedule,

@@ -21,7 +21,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
-from skcircuits.estimators.shared._rows import with_possible_evidence
+from skcircuits.estimators.shared._completion import with_possible_evidence
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.families.base import Kernel, structure_of

@@ -14,8 +14,7 @@ from skcircuits.estimators._base import (
     inherit_documentation,
 )
 from skcircuits.estimators.shared._density import DiscreteDensity
-from skcircuits.estimators.shared._fitting import drive, stages
-from skcircuits.estimators.shared._rows import ValidationMixin
+from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning.latent_tree.emissions import collinear_columns
 from skcircuits.learning.univariate._columns import FEW_VALUES, describe_column

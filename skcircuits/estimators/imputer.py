@@ -21,7 +21,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.shared._completion import complete_rows, predict_in_turns
 from skcircuits.estimators.shared._density import BaseDensity
-from skcircuits.estimators.shared._rows import TrainingRows
+from skcircuits.estimators.shared._fitting import TrainingRows
 from skcircuits.exceptions import ZeroProbabilityError, must, require_count
 from skcircuits.learning._self_masking import learn_self_masking, may_depend
 from skcircuits.numerics._arrays import float_array

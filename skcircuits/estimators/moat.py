@@ -16,9 +16,8 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.shared._density import BaseDensity, ColumnStates, check_observed
-from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._fitting import TrainingRows, ValidationMixin, drive
 from skcircuits.estimators.shared._moat_queries import RestrictedTrees, TreeQueriesMixin
-from skcircuits.estimators.shared._rows import TrainingRows, ValidationMixin
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.trees import (
     MAX_COMPLETIONS,

@@ -7,8 +7,7 @@ import numpy as np
 
 from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, inherit_documentation
 from skcircuits.estimators.shared._density import DiscreteDensity
-from skcircuits.estimators.shared._fitting import drive, stages
-from skcircuits.estimators.shared._rows import ValidationMixin
+from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.exceptions import must
 from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixture
 from skcircuits.learning.strudel.learner import StrudelStep

@@ -14,8 +14,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.automatic.density import mixed
 from skcircuits.estimators.shared._density import CircuitDensity
-from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
-from skcircuits.estimators.shared._rows import ValidationMixin
+from skcircuits.estimators.shared._fitting import ValidationMixin, inner_fit, whole_fit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning.parameters.expectation_maximization import likeliest_weights
 from skcircuits.parallel import Parallel, delayed

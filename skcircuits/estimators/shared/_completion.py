@@ -1,14 +1,56 @@
-"""Completion of incomplete rows by several densities, whose answers are averaged."""
+"""Answers about incomplete rows: of impossible evidence, and averages of several densities."""
+
+import warnings
 
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.estimators.shared._rows import completed_or_marginal
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._random import draw_states
 
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
 _N_TURNS = 6  # in which the cells of rows are hidden: few of them at once
+
+
+def with_possible_evidence(answer, X, is_impossible, consequence):
+    """Evaluate a query for encoded rows (n, d), impossible ones as if nothing was observed.
+
+    ``answer(X)`` raises ZeroProbabilityError if it cannot answer for the rows that
+    ``is_impossible(X)``, of shape (n,), marks; the warning about them names the `consequence`.
+    Returns the result and the indices of these rows.
+    """
+    try:
+        return answer(X), np.empty(0, dtype=np.int64)
+    except ZeroProbabilityError:
+        impossible = np.flatnonzero(is_impossible(X))
+    relaxed = X.copy()
+    relaxed[impossible] = np.nan
+    found = answer(relaxed)
+    if len(impossible):
+        warnings.warn(
+            # The cells and not the position: rows come in chunks
+            f"The observed cells of {len(impossible)} rows have probability zero under the "
+            f"density (for example {X[impossible[0]]}); {consequence}.",
+            stacklevel=3,
+        )
+    return found, impossible
+
+
+def completed_or_marginal(complete, X, circuit):
+    """Complete encoded rows by ``complete(X)``, shape (..., n, d).
+
+    Impossible rows are warned of and completed from the marginal distribution, observed cells kept.
+    """
+
+    def is_impossible(rows):
+        return np.isneginf(circuit.log_prob(rows))
+
+    consequence = "their missing cells are completed from the marginal distribution"
+    completed, rows = with_possible_evidence(complete, X, is_impossible, consequence)
+    if len(rows):
+        observed = ~np.isnan(X[rows])
+        completed[..., rows, :] = np.where(observed, X[rows], completed[..., rows, :])
+    return completed
 
 
 def complete_rows(

@@ -20,7 +20,7 @@ from skcircuits import (
     WMISPNDensity,
 )
 from skcircuits.circuits import Circuit, Gaussian, Indicator
-from skcircuits.estimators.shared._rows import completed_or_marginal
+from skcircuits.estimators.shared._completion import completed_or_marginal
 from skcircuits.exceptions import ZeroProbabilityError
 
 
