@@ -139,11 +139,13 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         Fraction of the iterations in which the exponent of the target density increases from a
         hundredth to one, so that particles can move between modes at first.
     correction : {"auto"} or bool, default="auto"
-        Whether to replace the particles by states of Hamiltonian Monte Carlo chains, one of which
-        starts from every particle, if their means or variances clearly differ from those of the
-        chains. The states are scaled to the means and variances over the whole chains. ``"auto"``
-        corrects the particles unless a kernel is given or `preconditioner` is None, which keeps the
-        published method unchanged. Without correction, a warning is issued.
+        Whether to replace the particles if their means, variances or fractions in the modes are
+        clearly wrong. Weighted draws around all modes that ascents of the density find take their
+        place, if the weights and Stein's identity show that the draws represent the target, and
+        otherwise states of Hamiltonian Monte Carlo chains, one of which starts from every particle.
+        They are scaled to the means and variances of all draws or states. ``"auto"`` corrects the
+        particles unless a kernel is given or `preconditioner` is None, which keeps the published
+        method unchanged. Without correction, a warning is issued.
     n_init : int, default=1
         Number of independent runs, of which the particles with the smallest Stein discrepancy are
         kept. If starting particles are given, there is a single run.
@@ -185,9 +187,9 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         The matrix Q that was used (in standardised coordinates for a learned target).
     mean_shift_, variance_ratio_ : ndarray of shape (n_features,)
         For at least 20 particles, the comparison of the moments of the SVGD particles with those of
-        Hamiltonian Monte Carlo chains that start from them: the distance of the means in standard
-        deviations, and the variance divided by that of the target. It is exact for Gaussian targets
-        whose precision is `preconditioner_`.
+        weighted draws, or of Hamiltonian Monte Carlo chains (see `correction`): the distance of the
+        means in standard deviations, and the variance divided by that of the target. It is exact
+        for Gaussian targets whose precision is `preconditioner_`.
     corrected_ : bool
         Whether the particles were corrected; see `correction`.
     n_features_in_ : int
@@ -303,8 +305,9 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         -----
         ConvergenceWarning
             If the directions have not become small within `max_iter` iterations, or if the means or
-            variances of some coordinates, which are named, are wrong and were not corrected, or
-            were corrected by chains that have not mixed. Also if ascents of the density from points
+            variances of some coordinates, which are named, or the fractions of the particles in the
+            modes are wrong and were not corrected, or were corrected by chains that have not mixed.
+            Also if ascents of the density from points
             around the particles find modes without particles, or if the density is zero at some
             particles.
         UserWarning
@@ -539,13 +542,13 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             is_corrected = self.kernel == "auto" and self.preconditioner is not None
         found = problem.diagnose(state.particles, metric, is_corrected)
         self.mean_shift_, self.variance_ratio_ = found.shift, found.variance_ratio
-        self.corrected_ = bool(is_corrected and found.doubtful.any())
+        self.corrected_ = bool(is_corrected and found.is_wrong)
         is_told = warn_of_faults(found, self, self.corrected_)
         if self.corrected_:
             particles = found.corrected().astype(self.dtype)
             state = replace(state, snapshot=CorrectedSnapshot(particles, state.variance_change))
         # Ascents along a funnel do not arrive either; all ways together are many numbers.
-        if not is_told and problem.n_coordinates <= MAX_COORDINATES:
+        if found.draws is None and not is_told and problem.n_coordinates <= MAX_COORDINATES:
             warn_of_missed_modes(problem, state.particles, self)
         return state
 

@@ -5,6 +5,9 @@ Stein's identity for these functions may still have wrong variances, and no test
 functions detects this. Hamiltonian Monte Carlo chains, one from every particle, leave the target
 invariant whatever the particles are, so that they never move a cloud further from it. As the chains
 are independent of each other, a hundred of them also give their own standard error.
+
+Chains hardly cross a valley and seldom reach far into a heavy tail. Weighted draws from all modes
+take their place where weights and Stein's identity show that the draws represent the target.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy as np
 from scipy.stats import norm
 
 from skcircuits.particles._cloud import scores_at
+from skcircuits.particles._importance import Moments, WeightedDraws
 from skcircuits.particles._metric import CoordinateMetric, DiagonalMetric
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -34,6 +38,8 @@ DOUBTFUL_SHIFT, DOUBTFUL_VARIANCE = 0.3, 1.4
 # Standard errors that do not arise by chance among two coordinates and among a thousand, the
 # looks counted; what is suspect within twice the error is looked at longer.
 CHANCE, SUSPICION = 0.005, 2.0
+# So is a larger part of the particles in other modes than it should be.
+MISPLACED_BOUND = 0.1
 # Chains that have not visited a heavy tail underestimate their error.
 LEAST_ERROR = 0.03
 # Relative errors of a variance that are good enough for a correction, and that are not; independent
@@ -62,7 +68,7 @@ INNER_POINTS = (
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Errors of the first two moments of particles, (d,) each, estimated by chains from them.
+    """Errors of the first two moments of particles, (d,) each, by chains from them or by draws.
 
     `shift`: distance of the mean from the target's, in standard deviations; `variance_ratio`:
     the particles' variance over the target's. Exact for Gaussian targets whose metric is known.
@@ -71,16 +77,35 @@ class Diagnosis:
     shift: FloatArray
     variance_ratio: FloatArray
     shift_error: FloatArray
-    moments: ChainMoments
-    states: FloatArray  # (n, d), where the chains are
+    moments: Moments
+    states: FloatArray  # (n, d), where the chains are, or some of the draws
+    draws: WeightedDraws | None = None
 
     @classmethod
-    def of(cls, particles: FloatArray, moments: ChainMoments, states: FloatArray) -> Diagnosis:
+    def of(
+        cls,
+        particles: FloatArray,
+        moments: Moments,
+        states: FloatArray,
+        draws: WeightedDraws | None = None,
+    ) -> Diagnosis:
         """Compare particles with the moments of the target."""
         scale = np.sqrt(moments.variance)
         ratio = particles.var(axis=0) / moments.variance
         shift = (particles.mean(axis=0) - moments.mean) / scale
-        return cls(shift, ratio, moments.mean_error / scale, moments, states)
+        return cls(shift, ratio, moments.mean_error / scale, moments, states, draws)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Tell whether the particles may have wrong moments, or wrong fractions in the modes."""
+        return bool(self.doubtful.any()) or self._is_misplaced
+
+    @property
+    def _is_misplaced(self) -> bool:
+        if self.draws is None:
+            return False
+        difference = np.abs(self.draws.particle_fractions - self.draws.fractions)
+        return bool(0.5 * difference.sum() > MISPLACED_BOUND)
 
     @property
     def wrong(self) -> BoolArray:
@@ -101,6 +126,8 @@ class Diagnosis:
         """Coordinates in which the chains have not mixed."""
         n_independent = 1.0 / np.maximum(self.shift_error, 1e-12) ** 2
         is_slow = n_independent < INDEPENDENT_STATES * len(self.states)
+        if self.draws is not None:
+            is_slow = self.shift_error > SHIFT_BOUND  # they are independent
         # Long tails, which hardly affect the mean.
         return is_slow | (self._relative_error > VAGUE)
 
@@ -134,10 +161,10 @@ class Diagnosis:
         return off | ((excess > VARIANCE_BOUND) & is_clear) | ~np.isfinite(self.shift + ratio)
 
     def corrected(self) -> FloatArray:
-        """Give the states of the chains with the means and variances found, (n, d).
+        """Give the states with the means and variances found, (n, d).
 
-        A hundred states have moments of their own; those of all that the chains went through are
-        known better.
+        A hundred states have moments of their own; those of all that the chains went through, or
+        of all draws, are known better.
         """
         centered = self.states - self.states.mean(axis=0)
         spread = centered.std(axis=0)
@@ -145,9 +172,13 @@ class Diagnosis:
         return self.moments.mean + centered * scale
 
     def faults(self, where: BoolArray | None = None) -> list[str]:
-        """Describe the errors of some coordinates, by default of all that are doubtful."""
+        """Describe the errors of some coordinates, by default all that are doubtful, and modes."""
         wrong = self.doubtful if where is None else where
         found = []
+        if where is None and self.draws is not None and self._is_misplaced:
+            both = self.draws.fractions, self.draws.particle_fractions
+            due, held = (", ".join(f"{part:.2f}" for part in parts[:5]) for parts in both)
+            found.append(f"modes with probabilities {due} have fractions {held} of the particles")
         far = np.flatnonzero(wrong & ~(np.abs(self.shift) <= SHIFT_BOUND))
         if far.size:
             found.append(
@@ -193,6 +224,19 @@ def diagnose(
     return found
 
 
+def diagnose_by_draws(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    particles: FloatArray,
+    draws: WeightedDraws,
+    rng: np.random.Generator,
+) -> Diagnosis | None:
+    """Compare particles, (n, d), with draws; None where these do not represent the target."""
+    moments = draws.moments(grad_log_prob) if draws.is_even else None
+    if moments is None:
+        return None
+    return Diagnosis.of(particles, moments, draws.resampled(len(particles), rng), draws)
+
+
 def some(coordinates: IntArray) -> str:
     """Name a few coordinates of many."""
     shown = ", ".join(map(str, coordinates[:5].tolist()))
@@ -227,16 +271,6 @@ def nodes_outside_blankets(
     kernel_of_coordinate = neighborhoods.kernel_of_node[neighborhoods.node_of_coordinate]
     wrong = np.any(changed & kernel_untouched[:, kernel_of_coordinate], axis=0)
     return np.unique(neighborhoods.node_of_coordinate[wrong])
-
-
-@dataclass(frozen=True)
-class ChainMoments:
-    """Means and variances of the target with their standard errors, (d,) each."""
-
-    mean: FloatArray
-    mean_error: FloatArray
-    variance: FloatArray
-    variance_error: FloatArray
 
 
 class Chains:
@@ -274,7 +308,7 @@ class Chains:
         states = np.concatenate([states for states, _ in self._run(n_trajectories)])
         self.metric = self.metric.learned(states)
 
-    def moments(self, n_trajectories: int) -> ChainMoments:
+    def moments(self, n_trajectories: int) -> Moments:
         """Move and estimate from all states.
 
         Under the target, with Σ any matrix, ``(Σ s)_i`` and ``(x_i - m_i)(Σ s)_i + Σ_ii`` have
@@ -294,7 +328,7 @@ class Chains:
         variance, variance_error = _controlled_mean(x, along)
         # With few states, the control variate may reduce the variance below zero.
         variance = np.maximum(variance, 0.1 * x.mean(axis=(0, 1)))
-        return ChainMoments(center + mean, mean_error, variance, variance_error)
+        return Moments(center + mean, mean_error, variance, variance_error)
 
     def _run(self, n_trajectories: int) -> list[tuple[FloatArray, FloatArray]]:
         """Move; evenly spread states and scores, (n, d) each."""

@@ -31,11 +31,13 @@ from skcircuits.particles._cloud import (
     total_discrepancy,
     variance_change,
 )
-from skcircuits.particles._diagnosis import LOOKS, Diagnosis, diagnose
+from skcircuits.particles._diagnosis import LOOKS, Diagnosis, diagnose, diagnose_by_draws
 from skcircuits.particles._fields import Field, RandomScopes, make_field
+from skcircuits.particles._importance import draw_from_modes
 from skcircuits.particles._metric import (
     MAX_LEARNED,
     CoordinateMetric,
+    DiagonalMetric,
     HessianProbe,
     Metric,
     SparseMetric,
@@ -44,6 +46,7 @@ from skcircuits.particles._metric import (
     has_several_modes,
     is_concave,
 )
+from skcircuits.particles._modes import find_modes, points_around
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.particles._steps import (
     StepSchedule,
@@ -57,6 +60,8 @@ from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
 
 # Starting particles, and draws of a Gaussian, at which a log density must be concave.
 N_CONCAVE = 3
+# Largest number of coordinates for which a single mode is represented by weighted draws.
+MAX_DRAWN_FROM = 30
 
 
 class DaskCloud:
@@ -366,9 +371,12 @@ class SVGDProblem:
     def diagnose(
         self, particles: FloatArray, metric: CoordinateMetric | None, is_thorough: bool
     ) -> Diagnosis:
-        """Compare the moments of particles with those that chains from them find."""
+        """Compare particles with draws from all modes, or with chains from the particles."""
         log_prob = getattr(self.target, "log_prob_unnormalized", None)
-        # The seed is fixed, so that equal particles give equal results.
+        # The seeds are fixed, so that equal particles give equal results.
+        found = self._diagnose_by_draws(particles, metric, log_prob, np.random.default_rng(0))
+        if found is not None:
+            return found
         rng = np.random.default_rng(0)
         return diagnose(
             self._double_precision_score,
@@ -378,6 +386,36 @@ class SVGDProblem:
             log_prob=log_prob,
             n_looks=len(LOOKS) if is_thorough else 2,
         )
+
+    def _diagnose_by_draws(
+        self,
+        particles: FloatArray,
+        metric: CoordinateMetric | None,
+        log_prob: Callable[[FloatArray], FloatArray] | None,
+        rng: np.random.Generator,
+    ) -> Diagnosis | None:
+        """Compare particles with draws from all modes; None where these are of no use."""
+        d = self.n_coordinates
+        if d > MAX_LEARNED:
+            return None
+        score, particles = self._double_precision_score, particles.astype(np.float64)
+        scales = DiagonalMetric.of_particles(particles) if metric is None else metric
+        starts = points_around(particles, scales, rng)
+        n_known, draws = 0, None
+        while True:
+            modes = find_modes(score, self._probe, starts, scales)
+            if modes is None or len(modes.centers) <= n_known:
+                break
+            n_known = len(modes.centers)
+            # Chains explore a single mode of many coordinates better than draws.
+            if n_known == 1 and d > MAX_DRAWN_FROM:
+                return None
+            draws = draw_from_modes(score, log_prob, modes, particles, rng)
+            if draws is None or draws.is_even:
+                break
+            # A draw of unexpected weight may belong to a mode that was missed.
+            starts = np.concatenate([modes.centers, draws.heaviest])
+        return None if draws is None else diagnose_by_draws(score, particles, draws, rng)
 
     def _sparse_metric(
         self, particles: FloatArray, rng: np.random.Generator

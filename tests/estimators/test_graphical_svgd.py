@@ -9,6 +9,7 @@ import joblib
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
@@ -630,11 +631,56 @@ def test_several_modes_keep_their_particles():
 
 def test_modes_without_particles_are_told():
     X = 4.0 + np.random.default_rng(0).normal(size=(100, 2))
-    sampler = GraphicalSVGDSampler(target=FourModes(), random_state=0)
-    with pytest.warns(ConvergenceWarning, match=r"without particles \([123] were found\)"):
+    sampler = GraphicalSVGDSampler(target=FourModes(), correction=False, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=r"have fractions .*1\.00.* of the particles"):
         sampler.fit(X)
-    # Of one mode the moments are right, which chains from there confirm.
+    # Of one mode the moments are right.
     np.testing.assert_allclose(sampler.particles_.mean(axis=0), 4.0, atol=0.1)
+
+
+class Mixture:
+    """Normal distributions far from each other."""
+
+    def __init__(self, weights, means):
+        self.weights, self.means = np.array(weights), np.array(means)
+
+    def log_prob_unnormalized(self, X):
+        return logsumexp(self.parts(X), axis=1)
+
+    def parts(self, X):
+        return np.log(self.weights) - 0.5 * ((X[:, None] - self.means) ** 2).sum(axis=2)
+
+    def grad_log_prob(self, X):
+        shares = np.exp(self.parts(X) - logsumexp(self.parts(X), axis=1, keepdims=True))
+        return np.einsum("nk,nkd->nd", shares, self.means - X[:, None])
+
+    def fractions(self, X):
+        return np.bincount(self.parts(X).argmax(axis=1), minlength=len(self.weights)) / len(X)
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 20])
+@pytest.mark.parametrize(
+    ("weights", "places"),
+    [([0.8, 0.2], [0.0, 10.0]), ([0.5, 0.5], [0.0, 30.0]), ([0.2, 0.3, 0.5], [0.0, -9.0, 9.0])],
+)
+def test_modes_have_their_fractions_of_the_particles(d, weights, places):
+    means = np.outer(places, np.ones(d) / np.sqrt(d))
+    target = Mixture(weights, means)
+    X = np.random.default_rng(0).normal(size=(100, d))  # all in the first mode
+    sampler = GraphicalSVGDSampler(target=target, random_state=0, max_iter=30)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error")
+        warnings.filterwarnings("ignore", ".* did not converge in max_iter=30")
+        sampler.fit(X)
+    assert sampler.corrected_
+    np.testing.assert_allclose(target.fractions(sampler.particles_), weights, atol=0.06)
+
+
+def test_fractions_that_are_right_are_kept():
+    target = Mixture([0.5, 0.5], [[-5.0], [5.0]])
+    X = np.random.default_rng(0).normal(size=(100, 1))
+    X *= np.where(np.arange(100) % 2, 1.0, -1.0)[:, None] * np.sign(X)
+    assert told(target, X, correction=False) == ""
 
 
 @pytest.mark.parametrize("target", [FourModes(), StudentT(), Funnel()])

@@ -134,22 +134,22 @@ def warn_of_shrinkage(problem, n_particles):
 
 def warn_of_faults(diagnosis, estimator, is_corrected):
     """Warn where moments of the particles contradict the target; return whether they do."""
-    where = diagnosis.doubtful
-    if is_corrected:
-        # Chains that have not mixed improve the particles, but do not reach the target.
-        where &= diagnosis.unmixed
+    # Chains that have not mixed improve the particles, but do not reach the target.
+    where = diagnosis.doubtful & diagnosis.unmixed if is_corrected else None
     faults = diagnosis.faults(where)
     if not faults:
         return False
+    by_chains = diagnosis.draws is None
     if is_corrected:
-        outcome = "They were moved towards the target, but the chains have not mixed there"
+        why = "the chains have not mixed" if by_chains else "the draws are too uneven"
+        outcome = f"They were moved towards the target, but {why} there"
         way_out = "reparametrise the target, or take more particles from closer to it"
     else:
         outcome = "Expectations cannot be trusted"
         way_out = "set correction=True, reparametrise the target, or start closer to it"
+    method = "Hamiltonian Monte Carlo chains" if by_chains else "weighted draws"
     warnings.warn(
-        f"{type(estimator).__name__}: by Hamiltonian Monte Carlo chains from the particles, "
-        f"{'; '.join(faults)}. {outcome}: {way_out}.",
+        f"{type(estimator).__name__}: by {method}, {'; '.join(faults)}. {outcome}: {way_out}.",
         ConvergenceWarning,
         stacklevel=5,
     )

@@ -1,0 +1,152 @@
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from skcircuits.graphical import GaussianMRF
+from skcircuits.particles._importance import draw_from_modes
+from skcircuits.particles._metric import DiagonalMetric, HessianProbe
+from skcircuits.particles._modes import find_modes, points_around
+from skcircuits.particles._neighborhoods import Neighborhoods
+
+
+class Mixture:
+    """Normal distributions with diagonal covariances."""
+
+    def __init__(self, weights, means, scales):
+        self.weights, self.means, self.scales = map(np.asarray, (weights, means, scales))
+
+    def parts(self, X):
+        z = (X[:, None] - self.means) / self.scales
+        return np.log(self.weights) - np.log(self.scales).sum(axis=1) - 0.5 * (z**2).sum(axis=2)
+
+    def log_prob(self, X):
+        return logsumexp(self.parts(X), axis=1)
+
+    def score(self, X):
+        shares = np.exp(self.parts(X) - self.log_prob(X)[:, None])
+        return np.einsum("nk,nkd->nd", shares, (self.means - X[:, None]) / self.scales**2)
+
+    def mean_and_variance(self):
+        mean = self.weights @ self.means
+        return mean, self.weights @ (self.scales**2 + (self.means - mean) ** 2)
+
+
+THREE = Mixture(
+    [0.5, 0.3, 0.2],
+    [[0.0, 0.0, 0.0], [12.0, 0.0, -9.0], [-20.0, 15.0, 0.0]],
+    [[1.0, 1.0, 1.0], [0.5, 2.0, 1.0], [1.0, 1.0, 3.0]],
+)
+
+
+def modes_of(score, particles):
+    probe = HessianProbe(score, Neighborhoods.complete(particles.shape[1], None))
+    metric = DiagonalMetric.of_particles(particles)
+    starts = points_around(particles, metric, np.random.default_rng(0))
+    return find_modes(score, probe, starts, metric)
+
+
+def draws_of(score, log_prob, particles):
+    modes = modes_of(score, particles)
+    return draw_from_modes(score, log_prob, modes, particles, np.random.default_rng(0))
+
+
+def normal_particles(d, n=100):
+    return np.random.default_rng(0).normal(size=(n, d))
+
+
+def test_all_modes_are_found_from_one():
+    found = modes_of(THREE.score, normal_particles(3))
+    order = np.argsort(found.centers[:, 0])
+    np.testing.assert_allclose(found.centers[order], THREE.means[[2, 0, 1]], atol=1e-3)
+    covariances = found.roots @ found.roots.transpose(0, 2, 1)
+    for covariance, scales in zip(covariances[order], THREE.scales[[2, 0, 1]]):
+        np.testing.assert_allclose(covariance, np.diag(scales**2), atol=1e-3 * scales.max() ** 2)
+
+
+def test_ascents_follow_narrow_ridges():
+    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(5, 5)))[0]
+    precision = (rotation * np.logspace(-3, 3, 5)) @ rotation.T
+    field = GaussianMRF(precision, precision @ np.full(5, 7.0))
+    found = modes_of(field.grad_log_prob, normal_particles(5))
+    assert len(found.centers) == 1
+    distance = found.centers[0] - 7.0
+    assert distance @ precision @ distance < 1e-4
+
+
+def test_a_density_that_rises_for_ever_has_no_mode():
+    assert modes_of(np.ones_like, normal_particles(3)) is None
+
+
+def test_ridges_are_no_modes_that_draws_represent():
+    def score(X):  # a circle of radius 3
+        radius = np.hypot(*X.T)[:, None]
+        return 25.0 * (3.0 / radius - 1.0) * X
+
+    def log_prob(X):
+        return -12.5 * (np.hypot(*X.T) - 3.0) ** 2
+
+    modes = modes_of(score, normal_particles(2))
+    rng = np.random.default_rng(0)
+    particles = normal_particles(2)
+    assert modes is None or not draw_from_modes(score, log_prob, modes, particles, rng).is_even
+
+
+@pytest.mark.parametrize("with_density", [True, False])
+def test_moments_of_draws_agree_with_the_truth_within_their_errors(with_density):
+    draws = draws_of(THREE.score, THREE.log_prob if with_density else None, normal_particles(3))
+    assert draws.is_even
+    masses = np.sort(draws.fractions)
+    np.testing.assert_allclose(masses, [0.2, 0.3, 0.5], atol=0.02 if with_density else 0.06)
+    np.testing.assert_allclose(np.sort(draws.particle_fractions), [0.0, 0.0, 1.0])
+    found = draws.moments(THREE.score)
+    mean, variance = THREE.mean_and_variance()
+    assert (np.abs(found.mean - mean) < 4 * found.mean_error).all()
+    assert (np.abs(found.variance - variance) < 4 * found.variance_error).all()
+    assert (found.mean_error < 0.06 * np.sqrt(variance)).all()
+    assert (found.variance_error < 0.06 * variance).all()
+
+
+def test_moments_of_a_normal_target_are_nearly_exact():
+    precision = 2 * np.eye(5) - np.eye(5, k=1) - np.eye(5, k=-1)
+    field = GaussianMRF(precision, precision @ np.full(5, 5.0))
+    draws = draws_of(field.grad_log_prob, field.log_prob_unnormalized, normal_particles(5))
+    found = draws.moments(field.grad_log_prob)
+    np.testing.assert_allclose(found.mean, field.mean_, atol=0.003)
+    np.testing.assert_allclose(found.variance, np.diag(field.covariance_), rtol=0.01)
+
+
+def test_draws_reach_heavy_tails():
+    freedom = 3.0  # of a t distribution of variance 3 in every coordinate
+
+    def log_prob(X):
+        return -0.5 * (freedom + 2) * np.log1p((X**2).sum(axis=1) / freedom)
+
+    def score(X):
+        return -(freedom + 2) * X / (freedom + (X**2).sum(axis=1, keepdims=True))
+
+    found = draws_of(score, log_prob, normal_particles(2)).moments(score)
+    np.testing.assert_allclose(found.variance, 3.0, rtol=0.15)
+    assert (np.abs(found.variance - 3.0) < 4 * found.variance_error).all()
+
+
+def test_draws_are_chosen_by_their_weights():
+    draws = draws_of(THREE.score, THREE.log_prob, normal_particles(3))
+    chosen = draws.resampled(200, np.random.default_rng(0))
+    found = np.bincount(THREE.parts(chosen).argmax(axis=1)) / 200
+    np.testing.assert_allclose(found, [0.5, 0.3, 0.2], atol=0.03)
+
+
+def test_a_score_of_another_density_is_refused():
+    draws = draws_of(lambda X: -5.0 * X, lambda X: -0.5 * (X**2).sum(axis=1), normal_particles(2))
+    assert draws.moments(lambda X: -5.0 * X) is None
+
+
+def test_draws_that_miss_a_part_are_refused():
+    def log_prob(X):  # a banana, bent much more than its curvature at the mode tells
+        return -0.5 * X[:, 0] ** 2 - 2.0 * (X[:, 1] - 2.0 * X[:, 0] ** 2) ** 2
+
+    def score(X):
+        rest = 4.0 * (X[:, 1] - 2.0 * X[:, 0] ** 2)
+        return np.column_stack([4.0 * rest * X[:, 0] - X[:, 0], -rest])
+
+    assert not draws_of(score, log_prob, normal_particles(2)).is_even
