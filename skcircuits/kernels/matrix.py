@@ -155,11 +155,13 @@ class _Rows(NamedTuple):
 
 def _distinct_rows(X: FloatArray, circuit: Circuit) -> _Rows:
     """Find equal rows; columns the circuit does not have are ignored (set to zero)."""
-    table = np.zeros_like(X)
-    own = list(circuit.variables)
-    table[:, own] = X[:, own]
+    table, own = X, list(circuit.variables)
+    if len(own) < X.shape[1]:
+        table = np.zeros_like(X)
+        table[:, own] = X[:, own]
     first, inverse = unique_rows(table)
-    table = table[first]
+    if len(first) < len(table):
+        table = table[first]
     missing = np.isnan(table)
     is_incomplete = np.asarray(missing.any(axis=1))
     incomplete = np.flatnonzero(is_incomplete)

@@ -8,10 +8,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Cost of a NumPy call relative to a multiplication, times the calls of each step of a factorisation
 _CALL_WORK = 10_000
+HASHED_WORDS = 2**16  # at once: they stay in the cache
 _TABLE_BITS = 16  # patterns of so few columns are found by a lookup table, not by sorting
 
 
@@ -189,9 +191,8 @@ def unique_rows(X: FloatArray) -> tuple[IntArray, IntArray]:
     """
     if len(X) <= 1:
         return np.zeros(len(X), np.int64), np.zeros(len(X), np.int64)
-    cells = np.array(X, dtype=np.float64, order="C")
-    cells += 0.0  # -0.0 equals 0.0
-    cells[np.isnan(cells)] = np.nan  # one bit pattern for every NaN
+    cells = np.ascontiguousarray(np.asarray(X, dtype=np.float64) + 0.0)  # -0.0 equals 0.0
+    np.copyto(cells, np.nan, where=np.isnan(cells))  # one bit pattern for every NaN
     first, inverse = _distinct_words(cells.view(np.uint64))
     order = np.argsort(first)
     rank = np.empty_like(order)
@@ -228,11 +229,15 @@ def _hash_factors(n_columns: int) -> np.ndarray:
 
 def _hash_words(words: np.ndarray) -> np.ndarray:
     """Mix each row of 64-bit words into one word."""
-    keys = np.zeros(len(words), dtype=np.uint64)
-    for column, factor in zip(words.T, _hash_factors(words.shape[1]), strict=True):
+    keys = np.empty(len(words), dtype=np.uint64)
+    factors = _hash_factors(words.shape[1])
+    for block in row_slices(len(words), max(1, HASHED_WORDS // len(factors))):
         # short decimals have only high bits set: fold them down before multiplying
-        folded = (column ^ (column >> np.uint64(32))) * factor
-        keys ^= folded ^ (folded >> np.uint64(29))
+        folded = words[block] >> np.uint64(32)
+        folded ^= words[block]
+        folded *= factors
+        folded ^= folded >> np.uint64(29)
+        np.bitwise_xor.reduce(folded, axis=1, out=keys[block])
     return keys
 
 
