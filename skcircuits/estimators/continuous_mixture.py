@@ -261,10 +261,11 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         if any(edges is not None for edges in self.bin_edges_):
             return super()._log_density(X)
         states = self._states.discretizer.encode(X)
-        log_density = self._mixture.log_prob(np.nan_to_num(states, nan=-1).astype(np.int64))
-        if self._latent_tree is None:
-            return log_density
-        return _mixed(log_density, self._latent_tree.log_prob(states), self.latent_tree_weight_)
+        log_mass = self._mixture.log_prob(np.nan_to_num(states, nan=-1).astype(np.int64))
+        if self._latent_tree is not None:
+            other = self._latent_tree.log_prob(states)
+            log_mass = _mixed(log_mass, other, self.latent_tree_weight_)
+        return log_mass - self._states.discretizer.log_volume(X)
 
     def _attributes(self, step, latent_tree=None, weight=0.0):
         """The fitted attributes after a pass."""

@@ -48,6 +48,7 @@ from skcircuits.learning.gaussian_mixture._kernel_density import MAX_KERNEL_ROWS
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_more
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
 from skcircuits.learning.univariate._columns import describe_column
+from skcircuits.tabular._category_groups import grouped_cardinalities, grouped_rows
 
 # Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn
 _DRAW_TOL, _MAX_DRAW_ITERATIONS = 0.02, 2000
@@ -366,10 +367,9 @@ class GaussianMixtureDensity(CircuitDensity):
 
     def _group_columns(self, rows):
         """The numerical columns that are left to no Gaussian, by their index."""
-        cardinalities = self._schema.cardinalities
-        return grouped_columns(
-            rows.X, _weights(rows), cardinalities, self.point_masses, self.histograms
-        )
+        X = grouped_rows(rows.X, self._category_groups)
+        cardinalities = grouped_cardinalities(self._schema.cardinalities, self._category_groups)
+        return grouped_columns(X, _weights(rows), cardinalities, self.point_masses, self.histograms)
 
     def _frequent_values(self, rows):
         """Frequent values that Gaussians spread, each with its frequency, by column."""
@@ -413,7 +413,7 @@ class GaussianMixtureDensity(CircuitDensity):
     @property
     def _cardinalities(self):
         """Number of categories or groups of each column, 0 for Gaussians."""
-        cardinalities = self._schema.cardinalities.copy()
+        cardinalities = grouped_cardinalities(self._schema.cardinalities, self._category_groups)
         for j, grouped in self._grouped.items():
             cardinalities[j] = grouped.n_groups
         return cardinalities
@@ -421,6 +421,7 @@ class GaussianMixtureDensity(CircuitDensity):
     def _prepare(self, X, sample_weight, units=None):
         """Rows as prepared for the components."""
         cardinalities = self._cardinalities
+        X = grouped_rows(X, self._category_groups)
         if self._map is not None or self._grouped:
             X = X.copy()
         for j, grouped in self._grouped.items():
@@ -584,6 +585,8 @@ class GaussianMixtureDensity(CircuitDensity):
         parts = [_moments(state, table) for state in states]
         tables = iter(zip(*(state.categories.log_probabilities for state in states), strict=True))
         log_probs = [None if number else np.vstack(next(tables)) for number in is_number]
+        for j, groups in self._category_groups.items():
+            log_probs[j] = np.log(groups.spread(np.exp(log_probs[j])))
         attributes = {
             "weights_": np.concatenate(
                 [times[state] / n_members * state.weights for state in states]

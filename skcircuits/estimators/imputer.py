@@ -27,6 +27,11 @@ from skcircuits.learning._self_masking import learn_self_masking, may_depend
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
+from skcircuits.tabular._category_groups import (
+    grouped_cardinalities,
+    grouped_rows,
+    learn_groups,
+)
 from skcircuits.tabular._columns import Column
 
 # Rows per task: results must not depend on n_jobs, so neither may the chunks
@@ -238,7 +243,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             training = training.take(rng.choice(len(training.X), _MASKED_ROWS, replace=False))
         # The order of the rows of a small table must not matter
         rows = training.in_canonical_order().X
-        if not may_depend(rows, self._schema.cardinalities):
+        groups = learn_groups(encoded, self._schema.cardinalities)
+        states = grouped_rows(rows, groups)
+        if not may_depend(states, grouped_cardinalities(self._schema.cardinalities, groups)):
             return None
         _, experts, bounds, weights = self._experts(self.density_)
         members = getattr(self.density_, "densities_", ())
@@ -249,11 +256,19 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             weights = None if weights is None else weights[kept]
         known, is_categorical = self._as_known(rows), self._schema.is_categorical
         try:
-            predicted = predict_in_turns(experts, known, is_categorical, bounds, weights, rng)
+            means, tables = predict_in_turns(experts, known, is_categorical, bounds, weights, rng)
         except ZeroProbabilityError:
             # A density to which training rows are impossible is no guide to why cells are missing
             return None
-        return learn_self_masking(rows, *predicted)
+        for j, own in groups.items():
+            tables[j] = own.sums(tables[j])
+        masking = learn_self_masking(states, means, tables)
+        if masking is not None:
+            # Categories of one state are missing for the same reason
+            odds = masking.log_odds.items()
+            by_category = {j: own[groups[j].states] if j in groups else own for j, own in odds}
+            masking = replace(masking, log_odds=by_category)
+        return masking
 
     def transform(self, X):
         """Impute the missing values.

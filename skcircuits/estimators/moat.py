@@ -279,7 +279,10 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 
     def _prepare_rows(self, rows):
         if not hasattr(self, "_training"):
-            self._states = ColumnStates.learn(rows.X, self._schema.cardinalities, rows.weight)
+            super()._prepare_rows(rows)
+            self._states = ColumnStates.learn(
+                rows.X, self._schema.cardinalities, rows.weight, groups=self._category_groups
+            )
             self.bin_edges_ = self._states.discretizer.bin_edges
 
     def _view_rows(self, rows):
@@ -438,9 +441,11 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             seen = ~np.isnan(cells)
             # An observed cell covers its own state whole if the box holds the cell, else nothing
             is_held = ~((cells < boxes.lower[:, column]) | (cells > boxes.upper[:, column]))
+            if column in boxes.states:
+                codes = np.nan_to_num(cells).astype(np.intp)
+                is_held &= boxes.states[column][np.arange(len(cells)), codes]
             is_own = np.arange(own.shape[1]) == states[:, [column]]
-            covered = is_own & is_held[:, None] & boxes.states.get(column, True)
-            own[seen] = covered[seen]
+            own[seen] = (is_own & is_held[:, None])[seen]
         return coverage
 
     def _restricted(self, boxes, observed):
@@ -501,11 +506,12 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             )
             if values is None or not np.array_equal(values, np.arange(len(values)))
         ]
+        others += [self._schema.names[j] for j in self._category_groups]
         if others:
             raise CircuitPropertyError(
                 must(
                     "columns of a mixture of all trees as target",
-                    "be categories, or hold the numbers 0, 1, ... k - 1",
+                    "be categories, few or frequent ones, or hold the numbers 0, 1, ... k - 1",
                     "Encode the states of a column in this way, or convert it to categories.",
                     columns=others,
                 )

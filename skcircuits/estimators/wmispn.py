@@ -27,6 +27,7 @@ from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable
 from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.learning.univariate._polynomials import PolynomialSettings
 from skcircuits.tabular import column_mask
+from skcircuits.tabular._category_groups import grouped_cardinalities, grouped_rows
 
 # Levels of the tests that alpha="auto" compares on held-out rows, up to so many rows: with many,
 # tests of any level find the dependence that matters.
@@ -202,14 +203,17 @@ class WMISPNDensity(CircuitDensity):
 
     def _fit_rows(self, rows, generator):
         self._mark_integers()
-        X, weights = rows.X, rows.weight
+        groups = self._category_groups
+        X, weights = grouped_rows(rows.X, groups), rows.weight
         point_masses = self.point_masses
         # Normal leaves are meant for numbers on a grid, too
         if point_masses is True and self.leaf in ("gaussian", "multivariate"):
             point_masses = "frequent"
         columns = tuple(
             describe_column(j, X[:, j], weights, int(cardinality), point_masses)
-            for j, cardinality in enumerate(self._schema.cardinalities)
+            for j, cardinality in enumerate(
+                grouped_cardinalities(self._schema.cardinalities, groups)
+            )
         )
         table = MixedTable(X, weights, columns)
         leaves = self._leaf_settings()
@@ -223,23 +227,24 @@ class WMISPNDensity(CircuitDensity):
             result = drive(
                 self,
                 learn_structure(table, splits, generator),
-                attributes=lambda root: {"circuit_": circuit(root)},
-                X=X,
+                attributes=lambda root: {"circuit_": self._with_categories(circuit(root))},
+                X=rows.X,
                 context=structure,
                 finish=circuit,
             )
             if result.finished is None:
                 # Nothing slow follows an interrupt: polynomials take longer than structures
-                self.circuit_ = circuit(result.state, leaves.without_degrees())
+                learned = circuit(result.state, leaves.without_degrees())
             # Structures are learned from observed cells: parameters, too, until flows fill the
             # gaps
             elif rows.has_missing:
                 steps = expectation_maximization(
                     result.finished, X, weights, pseudo_count=self.smoothing
                 )
-                self.circuit_ = self._refine(steps, X, parameters)
+                learned = self._refine(steps, rows.X, parameters, self._with_categories)
             else:
-                self.circuit_ = result.finished
+                learned = result.finished
+        self.circuit_ = self._with_categories(learned)
         self.log_likelihood_ = self._mean_log_likelihood(rows)
         self.n_iter_ = result.n_iter
         self.point_masses_ = [column.atoms for column in columns]

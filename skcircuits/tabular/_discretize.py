@@ -1,4 +1,4 @@
-"""Discretisation of numbers: few integers become categories, other numbers bins.
+"""Discretisation of tables: few integers become categories, other numbers bins.
 
 Discrete models of numeric tables are models of states; their densities are in original units
 because every bin has a width.
@@ -6,13 +6,14 @@ because every bin has a width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from skcircuits.protocols import MIN_RANGE, BoolArray, FloatArray, IntArray
+from skcircuits.tabular._category_groups import CategoryGroups
 from skcircuits.tabular.queries import Boxes
 
 # How far the bin of a number in many rows reaches around it, as a fraction of the range, where
@@ -33,7 +34,8 @@ _APART = 4.0
 class Discretizer:
     """Columns of an encoded table as states.
 
-    Made by `Discretizer.fit`. A categorical column keeps its codes. A column of integers or
+    Made by `Discretizer.fit`. A categorical column keeps its codes, or has the states of groups of
+    them, each of which has as many categories as its volume. A column of integers or
     neighbouring floats with few distinct values, and a constant one, has these as states. Any other
     column is cut into bins with uniform density inside: quantile bins between the least and
     the greatest number seen, of which the outermost are divided where the density falls. Beyond
@@ -45,15 +47,16 @@ class Discretizer:
     is a bin, half a unit to either side. Elsewhere it is a point mass: its bin holds this number
     and the floats beside it, which count as it; it has no width, and the volume one.
 
-    ``values``: per column the number behind each state (its code in a categorical column); None for
+    ``values``: per column the number behind each state, the codes of a categorical column; None for
     bins; ``bin_edges``: per column the increasing edges of its bins; None for columns of values;
     ``points``: per column the number of each bin that is a point mass, NaN for other bins; None for
-    columns of values.
+    columns of values; ``groups``: per column its groups of categories, None for other columns.
     """
 
     values: tuple[FloatArray | None, ...]
     bin_edges: tuple[FloatArray | None, ...]
     points: tuple[FloatArray | None, ...]
+    groups: tuple[CategoryGroups | None, ...]
 
     @classmethod
     def fit(
@@ -65,11 +68,12 @@ class Discretizer:
         max_categories: int = 32,
         sample_weight: FloatArray | None = None,
         shared: Callable[[int], FloatArray] | None = None,
+        groups: Mapping[int, CategoryGroups] | None = None,
     ) -> Discretizer:
         """Learn the states of each column.
 
         `shared`: gives the numbers that many rows have in a column that is cut into bins, beside
-        those with the rows of a bin.
+        those with the rows of a bin; `groups`: of the categories of some columns.
         """
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         values: list[FloatArray | None] = []
@@ -87,7 +91,13 @@ class Discretizer:
                 edges, own_points = _cut(column[seen], weight[seen], n_bins, known)
             bin_edges.append(edges)
             points.append(own_points)
-        return cls(tuple(values), tuple(bin_edges), tuple(points))
+        known_groups = groups or {}
+        return cls(
+            tuple(values),
+            tuple(bin_edges),
+            tuple(points),
+            tuple(known_groups.get(j) for j in range(len(values))),
+        )
 
     @property
     def is_categorical(self) -> BoolArray:
@@ -97,10 +107,7 @@ class Discretizer:
     @property
     def cardinalities(self) -> IntArray:
         """Number of states per column, shape (d,)."""
-        sizes = [
-            len(edges) - 1 if values is None and edges is not None else len(_known(values))
-            for values, edges in zip(self.values, self.bin_edges, strict=True)
-        ]
+        sizes = [len(self.volumes(j)) for j in range(len(self.values))]
         return np.array(sizes, dtype=np.int64)
 
     def encode(self, X: FloatArray) -> FloatArray:
@@ -112,6 +119,8 @@ class Discretizer:
                 state = np.searchsorted(edges, X[:, j], side="right") - 1
                 states[:, j] = np.clip(state, 0, len(edges) - 2)
                 states[np.isnan(X[:, j]), j] = np.nan
+            elif (own := self.groups[j]) is not None:
+                states[:, j] = own.encode(states[:, j])
             elif not self._are_own_states[j]:
                 known = _known(values)
                 state = np.minimum(np.searchsorted(known, X[:, j]), len(known) - 1)
@@ -126,11 +135,12 @@ class Discretizer:
         )
 
     def _own_states(self, X: FloatArray) -> FloatArray:
-        """A copy of X, with NaN for values that are not states in columns of values 0, 1, ..."""
+        """A copy of X, with NaN for values that do not occur in columns of values 0, 1, ..."""
         states = X.copy()
         if self._are_own_states.any():
             # All columns at once: comparisons with the limits of others are never true
-            n_states = np.where(self._are_own_states, self.cardinalities, np.inf)
+            n_values = [np.inf if own is None else len(own) for own in self.values]
+            n_states = np.where(self._are_own_states, n_values, np.inf)
             is_none = (n_states <= X) | ((X < 0.0) | (np.floor(X) != X)) & self._are_own_states
             states[is_none] = np.nan
         return states
@@ -151,8 +161,13 @@ class Discretizer:
         return X
 
     def volumes(self, column: int) -> FloatArray:
-        """Widths of the bins of a column, one for its point masses and values, (k,)."""
-        edges, points = self.bin_edges[column], self.points[column]
+        """Widths of the bins of a column, one for its point masses and values, (k,).
+
+        Of groups of categories, their numbers.
+        """
+        edges, points, groups = self.bin_edges[column], self.points[column], self.groups[column]
+        if groups is not None:
+            return groups.sizes.astype(np.float64)
         if edges is None or points is None:
             return np.ones(len(_known(self.values[column])))
         return np.where(np.isnan(points), np.diff(edges), 1.0)
@@ -161,19 +176,27 @@ class Discretizer:
         """Log volume of the cells that rows lie in: what to subtract from log probabilities."""
         total = np.zeros(len(X))
         states = self.encode(X)
-        for j, edges, _ in self._cut_columns():
+        for j, (edges, groups) in enumerate(zip(self.bin_edges, self.groups, strict=True)):
+            if edges is None and groups is None:
+                continue
             seen = np.flatnonzero(~np.isnan(states[:, j]))
             total[seen] += np.log(self.volumes(j))[states[seen, j].astype(np.int64)]
-            # Infinite volume, zero density
-            total[(X[:, j] < edges[0]) | (X[:, j] > edges[-1])] = np.inf
+            if edges is not None:
+                # Infinite volume, zero density
+                total[(X[:, j] < edges[0]) | (X[:, j] > edges[-1])] = np.inf
         return total
 
     def decode(self, states: FloatArray, generator: np.random.Generator | None) -> FloatArray:
-        """Turn states back into numbers, drawn uniformly inside bins; None gives the middles."""
+        """Turn states back into numbers, drawn uniformly inside bins and groups.
+
+        None gives the middles of bins and the first categories of groups.
+        """
         codes = states.astype(np.int64)
         X = np.empty(states.shape)
-        for j, values in enumerate(self.values):
-            if values is not None:
+        for j, (values, groups) in enumerate(zip(self.values, self.groups, strict=True)):
+            if groups is not None:
+                X[..., j] = groups.decode(codes[..., j], generator)
+            elif values is not None:
                 X[..., j] = values[codes[..., j]]
         for j, edges, points in self._cut_columns():
             code = codes[..., j]
@@ -203,6 +226,8 @@ class Discretizer:
                 known = _known(values)
                 fraction = ((lower <= known) & (known <= upper)).astype(float)
                 fraction *= boxes.states.get(j, True)
+                if (groups := self.groups[j]) is not None:
+                    fraction = groups.sums(fraction) / groups.sizes
             fractions.append(fraction)
         return fractions
 

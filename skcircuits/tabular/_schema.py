@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.tabular._category_groups import MANY_CATEGORIES, CategoryGroups
 from skcircuits.tabular._columns import (
     Column,
     around_constants,
@@ -31,8 +32,6 @@ from skcircuits.tabular._frames import (
 
 #: Per column the rows and the cells that its codes do not hold.
 UnseenCells = dict[int, tuple[IntArray, NDArray[Any]]]
-# Fewer categories are learned in no time
-_MIN_IDENTIFIERS = 50
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,17 @@ class TableSchema:
         if prototype is not None:
             prototype = select_columns(prototype, chosen)
         return replace(self, columns=tuple(self.columns[j] for j in chosen), prototype=prototype)
+
+    def grouped(self, groups: dict[int, CategoryGroups]) -> TableSchema:
+        """Schema of the states of groups, each with the name of its first category."""
+        if not groups:
+            return self
+        columns = list(self.columns)
+        for j, own in groups.items():
+            labels = columns[j].categories
+            assert labels is not None
+            columns[j] = replace(columns[j], categories=labels[own.first_members()])
+        return replace(self, columns=tuple(columns))
 
     @property
     def names(self) -> list[str | int]:
@@ -198,16 +208,16 @@ class TableSchema:
     def _warn_of_identifiers(self, encoded: FloatArray) -> None:
         """Name categorical columns in which most rows have a category of their own."""
         found = []
-        for j in np.flatnonzero(self.cardinalities > _MIN_IDENTIFIERS).tolist():
+        for j in np.flatnonzero(self.cardinalities > MANY_CATEGORIES).tolist():
             seen = encoded[~np.isnan(encoded[:, j]), j]
             n_found = len(np.unique(seen))
-            if n_found > max(_MIN_IDENTIFIERS, len(seen) / 2):
+            if n_found > max(MANY_CATEGORIES, len(seen) / 2):
                 found.append(f"{self.columns[j].name!r} ({n_found} in {len(seen)} cells)")
         if found:
             warnings.warn(
-                f"Most cells of {len(found)} column(s) have a category of their own, which takes "
-                f"long to learn and tells nothing about other rows: {', '.join(found)}. Drop "
-                "identifiers and free texts; turn dates or numbers in texts into numbers.",
+                f"Most cells of {len(found)} column(s) have a category of their own, which tells "
+                f"nothing about other rows: {', '.join(found)}. Drop identifiers and free texts; "
+                "turn dates or numbers in texts into numbers.",
                 stacklevel=3,
             )
 

@@ -473,6 +473,7 @@ def _try(expert, part, turns, known, X, schema, criterion, seed, n_draws):
             predictions = [turn.predict(state) for turn in turns]
         return _Trial(predictions, X[:0], state)
     density = expert.make(seed, is_trial=True)
+    density._may_group = False  # states are those of all rows
     with warnings.catch_warnings():
         # a few iterations suffice to compare experts
         warnings.simplefilter("ignore", ConvergenceWarning)

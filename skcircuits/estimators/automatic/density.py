@@ -30,6 +30,7 @@ from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.learning.univariate._columns import FEW_VALUES
+from skcircuits.tabular._category_groups import grouped_rows, learn_groups
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
@@ -189,12 +190,23 @@ class AutomaticDensity(CircuitDensity):
 
         Not if cells are predicted: then weights of each column find the densities that know.
         """
-        schema = self._schema
-        if self.selection == "cells" or len(schema.columns) > _MAX_TREE_COLUMNS:
+        if self.selection == "cells" or len(self._schema.columns) > _MAX_TREE_COLUMNS:
             return []
-        return find_thresholds(
+        rows, schema, groups = _grouped(rows, self._schema)
+        found = find_thresholds(
             rows.X, rows.weight, schema.cardinalities, schema.is_integral, _MAX_THRESHOLD_NUMBERS
         )
+        # States of rare categories are as probable in a band as these together
+        return [
+            replace(
+                own,
+                tables={
+                    j: groups[j].spread(table) if j in groups else table
+                    for j, table in own.tables.items()
+                },
+            )
+            for own in found
+        ]
 
     def _fit_mixture(self, rows, schema, seed, generator):
         """Choose densities and fit them to all rows."""
@@ -251,6 +263,7 @@ class AutomaticDensity(CircuitDensity):
 
     def _choose(self, rows, schema, seed):
         """Experts to fit to all rows with their weights, and the report."""
+        rows, schema, _ = _grouped(rows, schema)
         table = MixtureTable.prepare(rows.X, schema.cardinalities, rows.weight)
         families, comparison = self._checked_families(), None
         has_thresholds = len(schema.columns) < self.n_features_in_
@@ -294,6 +307,12 @@ class AutomaticDensity(CircuitDensity):
             condition = f"be some of {', '.join(map(repr, _FAMILIES))}"
             raise ValueError(must("families", condition, 'Or pass "all".', families=self.families))
         return tuple(self.families)
+
+
+def _grouped(rows, schema):
+    """Rows and schema of the states that densities give to rare categories, and these states."""
+    groups = learn_groups(rows.X, schema.cardinalities)
+    return replace(rows, X=grouped_rows(rows.X, groups)), schema.grouped(groups), groups
 
 
 def _weighed_by_many_rows(trials, most):

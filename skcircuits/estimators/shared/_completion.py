@@ -125,13 +125,16 @@ def predict_in_turns(experts, X, is_categorical, bounds, column_weights, rng):
         found, found_tables = averages(experts, rows, is_categorical, bounds, column_weights)
         means[asked] = found[asked]
         for j, table in found_tables.items():
-            chosen = asked[:, j, None]
-            tables[j] = np.where(chosen, table, tables.get(j, table))
+            tables.setdefault(j, np.zeros((len(X), table.shape[1])))
+            tables[j][asked[:, j]] = table[asked[np.isnan(rows[:, j]), j]]
     return means, tables
 
 
 def averages(experts, X, is_categorical, bounds, column_weights):
-    """Averages of conditional means (n, d), and of probabilities of categories {column: (n, k)}."""
+    """Averages of conditional means (n, d), and of probabilities of categories {column: (m, k)}.
+
+    The latter for the m rows in which the column is missing: there may be many categories.
+    """
     answers, weights = _answers(experts, X, Circuit._mean_and_marginals)
     if bounds is not None:
         answers = [(np.clip(means, *bounds), tables) for means, tables in answers]
@@ -142,19 +145,19 @@ def averages(experts, X, is_categorical, bounds, column_weights):
         # Experts that do not count in a column still answer where all others are silent
         weights = np.where(total > 0.0, own / np.where(total > 0.0, total, 1.0), weights)
     means = sum(own * found for own, (found, _) in zip(weights, answers, strict=True))
-    tables = {
-        j: sum(own[:, j, None] * found[j] for own, (_, found) in zip(weights, answers, strict=True))
-        for j in np.flatnonzero(is_categorical).tolist()
-    }
+    tables = {}
+    for j in np.flatnonzero(is_categorical).tolist():
+        missing = np.flatnonzero(np.isnan(X[:, j]))
+        parts = zip(weights[:, missing, j, None], answers, strict=True)
+        tables[j] = sum(own * found[j][missing] for own, (_, found) in parts)
     return means, tables
 
 
 def _with_modes(means, tables, X):
     """Means, with the most probable category where one is missing in X."""
     for j, table in tables.items():
-        missing = np.isnan(X[:, j])
         # The mean of codes means nothing
-        means[missing, j] = table[missing].argmax(axis=1)
+        means[np.isnan(X[:, j]), j] = table.argmax(axis=1)
     return means
 
 

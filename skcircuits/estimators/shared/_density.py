@@ -37,6 +37,7 @@ from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts
 from skcircuits.tabular import Discretizer
+from skcircuits.tabular._category_groups import learn_groups
 from skcircuits.trees import StateLayout
 
 # More columns and categories than these are counted, not listed.
@@ -142,6 +143,7 @@ class BaseDensity(
     _mean_bounds = None
     _column_weights = None
     _model = "circuit_"  # the attribute of the result; the others describe the table
+    _may_group = True  # whether rare categories may have a state in common
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, self._model)
@@ -200,7 +202,10 @@ class BaseDensity(
         return self
 
     def _prepare_rows(self, rows):
-        """Learn how this density sees the cells of a table: as they are."""
+        """Learn how this density sees the cells of a table: rare categories as one state."""
+        self._category_groups = {}
+        if self._may_group:
+            self._category_groups = learn_groups(rows.X, self._schema.cardinalities)
 
     def _view_rows(self, rows):
         """Give rows as this density sees them."""
@@ -443,10 +448,51 @@ class CircuitDensity(BaseDensity):
         )
 
     def _n_parameters(self):
-        return self.circuit_.n_parameters
+        # Equal parts of a state are no parameters
+        return self.circuit_.n_parameters - sum(
+            unit.n_free_parameters
+            - self._category_groups[unit.variable].n_free_parameters(unit.possible_states())
+            for unit in self.circuit_.plan.units
+            if isinstance(unit, DiscreteUnit) and unit.variable in self._category_groups
+        )
 
     def _target(self):
         return self.circuit_
+
+    def _with_categories(self, circuit):
+        """Divide the states of grouped columns into their categories, in a circuit over states."""
+        if not self._category_groups:
+            return circuit
+        return with_other_units(circuit, self._split_unit)
+
+    def _split_unit(self, unit):
+        groups = self._category_groups.get(unit.scope[0])
+        if groups is None:
+            return unit
+        return discrete_unit(unit.variable, groups.spread(unit.probabilities))
+
+
+def discrete_unit(column, masses):
+    """Input unit of a column of codes with these masses."""
+    if masses.max() == 1.0:
+        return Indicator(column, int(masses.argmax()), len(masses))
+    return Categorical(column, masses)
+
+
+def with_other_units(circuit, convert):
+    """Replace the discrete input units of a circuit by those that `convert` gives."""
+    made = {}
+
+    def converted(leaf):
+        if not isinstance(leaf, DiscreteUnit):
+            return leaf
+        # Units of equal probabilities are shared, as they were before
+        key = leaf.variable, leaf.probabilities.tobytes()
+        if key not in made:
+            made[key] = convert(leaf)
+        return made[key]
+
+    return Circuit(rebuild(circuit.root, converted))
 
 
 def _log_unseen_mass(rows, cardinalities):
@@ -482,14 +528,18 @@ class ColumnStates:
         self.layout = StateLayout(discretizer.cardinalities)
 
     @classmethod
-    def learn(cls, X, cardinalities, sample_weight, max_categories=32):
-        """Learn states from encoded rows (n, d); `cardinalities` is 0 for numerical columns."""
+    def learn(cls, X, cardinalities, sample_weight, max_categories=32, groups=None):
+        """Learn states from encoded rows (n, d); `cardinalities` is 0 for numerical columns.
+
+        `groups`: of rare categories, by column.
+        """
         discretizer = Discretizer.fit(
             X,
             cardinalities,
             max_categories=max_categories,
             sample_weight=sample_weight,
             shared=lambda j: describe_column(j, X[:, j], sample_weight, 0, "frequent").atoms,
+            groups=groups,
         )
         return cls(discretizer)
 
@@ -504,6 +554,9 @@ class ColumnStates:
     def original_unit(self, column, probabilities):
         """Input unit of a column in original units, from the probabilities of its states."""
         edges, values = self.discretizer.bin_edges[column], self.discretizer.values[column]
+        groups = self.discretizer.groups[column]
+        if groups is not None:
+            return discrete_unit(column, groups.spread(probabilities))
         if edges is not None:
             points = self.discretizer.points[column]
             is_bin = np.isnan(points)
@@ -518,24 +571,13 @@ class ColumnStates:
             return PiecewisePolynomial(column, ends, [0.0], values, probabilities)
         masses = np.zeros(int(values[-1]) + 1)
         masses[values.astype(np.int64)] = probabilities
-        if masses.max() == 1.0:
-            return Indicator(column, int(masses.argmax()), len(masses))
-        return Categorical(column, masses)
+        return discrete_unit(column, masses)
 
     def in_original_units(self, circuit):
         """Replace units over states by units over the numbers behind them."""
-        made = {}
-
-        def original(leaf):
-            if not isinstance(leaf, DiscreteUnit):
-                return leaf
-            # Units of equal probabilities are shared, as they were before
-            key = leaf.variable, leaf.probabilities.tobytes()
-            if key not in made:
-                made[key] = self.original_unit(leaf.variable, leaf.probabilities)
-            return made[key]
-
-        return Circuit(rebuild(circuit.root, original))
+        return with_other_units(
+            circuit, lambda unit: self.original_unit(unit.variable, unit.probabilities)
+        )
 
 
 class DiscreteDensity(CircuitDensity):
@@ -551,8 +593,13 @@ class DiscreteDensity(CircuitDensity):
     _max_categories = 32  # most distinct integers that are states themselves
 
     def _prepare_rows(self, rows):
+        super()._prepare_rows(rows)
         self._states = ColumnStates.learn(
-            rows.X, self._schema.cardinalities, rows.weight, self._max_categories
+            rows.X,
+            self._schema.cardinalities,
+            rows.weight,
+            self._max_categories,
+            self._category_groups,
         )
         self.bin_edges_ = self._states.discretizer.bin_edges
 

@@ -140,8 +140,11 @@ class TreeQueriesMixin:
         return self._best_rows(weighed, *self._model_of(weighed).mpe(**search))
 
     def _by_column(self, states):
-        """Split the last axis (flat states) into columns of the table."""
-        return np.split(states, self._states.layout.offsets[1:], axis=-1)
+        """Split the last axis (flat states) into columns of the table, and groups equally."""
+        columns = np.split(states, self._states.layout.offsets[1:], axis=-1)
+        for j, groups in self._category_groups.items():
+            columns[j] = groups.spread(columns[j])
+        return columns
 
 
 class RestrictedTrees:
@@ -184,7 +187,14 @@ class RestrictedTrees:
     def state_probabilities(self):
         """Distribution of every column whose states are codes, (n_boxes, k) each."""
         masses = self._state_masses()
-        return {j: masses[j] for j in self.cardinalities}
+        found = {j: masses[j] for j in self.cardinalities}
+        for j, groups in enumerate(self._discretizer.groups):
+            if groups is not None:
+                # Of a state, the categories in a box are equally probable
+                inside = self._allowed_categories(j)
+                each = found[j] / np.maximum(groups.sums(inside.astype(np.float64)), 1.0)
+                found[j] = each[:, groups.states] * inside
+        return found
 
     def sample(self, counts, rng):
         """Draw counts (n_boxes,) rows for each box, in the order of the boxes."""
@@ -198,6 +208,10 @@ class RestrictedTrees:
                 low, high = (ends[box, own] for ends in self._ends(j))
                 # Densities are uniform within a bin; rounding may carry a number over its end
                 rows[:, j] = np.clip(low + (high - low) * rng.random(count), low, high)
+            for j, groups in enumerate(self._discretizer.groups):
+                if groups is not None:
+                    inside = self._allowed_categories(j)[box]
+                    rows[:, j] = groups.decode(states[:, j], rng, inside)
             is_seen = ~np.isnan(self._observed[box])
             rows[:, is_seen] = self._observed[box, is_seen]
             drawn.append(rows)
@@ -229,12 +243,22 @@ class RestrictedTrees:
             rows[:, j] = low + (high - low) / 2.0
         return np.where(np.isnan(self._observed), rows, self._observed), log_heights
 
+    def _allowed_categories(self, j):
+        """Categories of a column in each box, (n_boxes, k)."""
+        values = self._discretizer.values[j]
+        lower, upper = self._boxes.lower[:, [j]], self._boxes.upper[:, [j]]
+        return ~((values < lower) | (values > upper)) & self._boxes.states.get(j, True)
+
     def _evidence(self, coverage, box):
         return np.concatenate([own[[box]] for own in coverage], axis=1)
 
     def _ends(self, j):
         """Ends of the intersection of boxes with each state of a column, (n_boxes, k) each."""
         values, edges = self._discretizer.values[j], self._discretizer.bin_edges[j]
+        groups = self._discretizer.groups[j]
+        if groups is not None:
+            first = groups.first_members(self._allowed_categories(j)).astype(np.float64)
+            return first, first
         if edges is None:
             ends = np.broadcast_to(values, self._coverage[j].shape)
             return ends, ends
