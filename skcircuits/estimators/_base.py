@@ -36,6 +36,7 @@ from skcircuits.exceptions import MAX_COUNT, must
 from skcircuits.kernels.families.base import KernelFamily
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import as_generator
+from skcircuits.protocols import MAX_CELL
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._frames import column_names, is_frame, with_index_of
 
@@ -258,13 +259,26 @@ class TableMixin:
             y = float_array(y, "y")
         y = validate_data(self, y=y, multi_output=multi_output, y_numeric=numeric)
         check_consistent_length(X, y)
-        return y.astype(np.float64, copy=False) if numeric else y
+        return _as_numbers(y) if numeric else y
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         # As in HistGradientBoosting, categories are an option: arrays hold numbers by default
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _as_numbers(y):
+    """Target as floats whose squares are floats, too."""
+    if y.dtype.kind in "mM":
+        way_out = "Convert dates and durations to numbers."
+        raise ValueError(must("y", "hold numbers", way_out, dtype=str(y.dtype)))
+    y = y.astype(np.float64, copy=False)
+    largest = float(np.abs(y).max(initial=0.0))
+    if largest > MAX_CELL:
+        condition = f"be at most {MAX_CELL:g} in magnitude"
+        raise ValueError(must("y", condition, "Rescale it.", largest=largest))
+    return y
 
 
 def _filled_with_nan(X):

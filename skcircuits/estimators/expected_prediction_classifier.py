@@ -306,14 +306,20 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     def _check_targets(self, y, X):
         try:
             check_classification_targets(y)
-        except TypeError as error:
-            n_missing = sum(map(is_missing, np.ravel(np.asarray(y, dtype=object))))
+        except (TypeError, ValueError) as error:
+            labels = [] if y is None else np.ravel(np.asarray(y, dtype=object)).tolist()
+            n_missing = sum(map(is_missing, labels))
             if n_missing:
                 way_out = "Leave out the rows whose label is missing."
                 condition = "have a label in every row"
                 raise ValueError(must("y", condition, way_out, n_missing=n_missing)) from error
-            way_out = f"They cannot be sorted: {error}."
-            raise TypeError(must("y", "have classes of one type", way_out)) from error
+            types = sorted({type(label).__name__ for label in labels})
+            if isinstance(error, ValueError) and len(types) <= 1:
+                raise
+            way_out = f"Convert its labels to one type ({error})."
+            raise type(error)(
+                must("y", "have classes of one type", way_out, types=types)
+            ) from error
         y = self._check_target(y, X, multi_output=True, numeric=False)
         y = y.reshape(len(y), -1)
         # Codes, so that targets can be columns of the joint table

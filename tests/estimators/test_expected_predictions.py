@@ -41,6 +41,7 @@ from sklearn.tree import DecisionTreeClassifier
 from skcircuits import (
     ExpectedPredictionClassifier,
     ExpectedPredictionRegressor,
+    ExpectedPredictionSVR,
     GaussianMixtureDensity,
 )
 from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
@@ -811,14 +812,29 @@ def test_columns_without_names_count_by_place():
     assert numbered.columns.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("labels", [("u", "v"), (True, False)])
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
-def test_missing_labels_are_counted(missing):
-    y = pd.Series(["u", missing, "v"] * 5, dtype=object)
+def test_missing_labels_are_counted(missing, labels):
+    y = pd.Series([labels[0], missing, labels[1]] * 5, dtype=object)
     with pytest.raises(ValueError, match=r"^y must have a label in every row; got n_missing=5"):
         classifier().fit(np.arange(30.0).reshape(15, 2), y)
 
 
 def test_classes_that_cannot_be_sorted_are_refused_by_name():
     y = pd.DataFrame({"size": [1, 2, 3] * 5, "kind": ["u", "v", "u"] * 5})
-    with pytest.raises(TypeError, match=r"^y must have classes of one type\. They cannot be"):
-        classifier().fit(np.arange(30.0).reshape(15, 2), y)
+    for mixed, error in [(y, TypeError), (pd.Series([1, "u", 2] * 5, dtype=object), ValueError)]:
+        with pytest.raises(error, match=r"^y must have classes of one type; got types=\['int'"):
+            classifier().fit(np.arange(30.0).reshape(15, 2), mixed)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (pd.Series(pd.date_range("2020", periods=15)), "hold numbers; got dtype='datetime64"),
+        (np.full(15, 1e200), r"be at most 1e\+150 in magnitude; got largest=1e\+200"),
+    ],
+)
+def test_targets_that_are_no_moderate_numbers_are_refused_by_name(y, message):
+    for model in (ExpectedPredictionRegressor(), ExpectedPredictionSVR()):
+        with pytest.raises(ValueError, match=f"^y must {message}"):
+            model.fit(np.arange(30.0).reshape(15, 2), y)
