@@ -21,10 +21,11 @@ import gzip
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from inspect import signature
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -92,30 +93,50 @@ def _pack(family: str, parameters: list[dict[str, Any]]) -> dict[str, np.ndarray
 
 def load(path: str | PathLike[str]) -> Unit:
     """Read a circuit."""
-    try:
-        return _rebuild(*_read_arrays(path))
-    except FileNotFoundError:
-        raise
-    except CircuitFileError as error:
-        raise CircuitFileError(f"{path!s} cannot be read. {error}") from error
-    # Zip, NumPy and the constructors raise all kinds of exceptions for damaged bytes.
-    except Exception as error:
-        raise CircuitFileError(
-            f"{path!s} must be a circuit written by Circuit.save; it is damaged or something "
-            f"else ({type(error).__name__}: {error})."
-        ) from error
+    # Files that cannot be opened are no damaged files
+    with open(path, "rb") as file:
+        try:
+            return _rebuild(*_read_arrays(file))
+        except CircuitFileError as error:
+            raise CircuitFileError(f"{path!s} cannot be read. {error}") from error
+        # What constructors raise for values that they refuse
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise CircuitFileError(
+                f"{path!s} must be a circuit written by Circuit.save; it is damaged or something "
+                f"else ({type(error).__name__}: {error})."
+            ) from error
 
 
-def _read_arrays(path: str | PathLike[str]) -> tuple[dict[str, np.ndarray], list[str]]:
+def _read_arrays(file: BinaryIO) -> tuple[dict[str, np.ndarray], list[str]]:
     """Read the arrays of the graph and of its families; names of the families."""
-    loaded = np.load(path, allow_pickle=False)
+    with _reading():
+        loaded = np.load(file, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         raise CircuitFileError("A circuit file must be an .npz archive; got a single array.")
     with loaded as archive:
-        families = _check_header(archive["header"])
+        families = _check_header(_member(archive, "header"))
         expected = {*GRAPH_ARRAYS, *(name for family in families for name in _names(family))}
         # Arrays that the header does not list are not even unpacked
-        return {name: archive[name] for name in archive.files if name in expected}, families
+        names = [name for name in archive.files if name in expected]
+        return {name: _member(archive, name) for name in names}, families
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Turn what readers raise for damaged bytes, which can be anything, into one error."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _member(archive: Mapping[str, Any], name: str) -> np.ndarray:
+    """Read a member, which NumPy gives as bytes where it is no array."""
+    with _reading():
+        array = archive[name]
+    if not isinstance(array, np.ndarray):
+        raise CircuitFileError(f"The member {name!r} of a circuit file must be an array.")
+    return array
 
 
 def _names(family: str) -> list[str]:
@@ -126,7 +147,8 @@ def _names(family: str) -> list[str]:
 
 def _check_header(array: np.ndarray) -> list[str]:
     """Check format and version; gives the names of the families."""
-    header = json.loads(array.astype(np.uint8).tobytes().decode())
+    with _reading():
+        header = json.loads(array.astype(np.uint8).tobytes().decode())
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise CircuitFileError("A circuit file must have the header that Circuit.save writes.")
     version = header.get("version")

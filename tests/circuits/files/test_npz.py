@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Indicator, Sum
+from skcircuits.circuits.files import _formats
 from skcircuits.exceptions import CircuitFileError
 from tests.reference.random_circuits import random_circuit
 
@@ -78,6 +79,21 @@ def test_the_name_is_taken_as_given(tmp_path):
 def test_missing_files_are_missing_files(tmp_path):
     with pytest.raises(FileNotFoundError):
         Circuit.load(tmp_path / "nothing.npz")
+
+
+def test_files_that_cannot_be_opened_are_not_damaged(tmp_path):
+    with pytest.raises(IsADirectoryError):
+        Circuit.load(tmp_path)
+
+
+def test_errors_of_the_program_are_no_damage(path, monkeypatch):
+    def fail(*arguments):
+        raise AttributeError("a slip")
+
+    random_circuit(3).save(path)
+    monkeypatch.setattr(_formats, "_check_graph", fail)
+    with pytest.raises(AttributeError, match="a slip"):
+        Circuit.load(path)
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5, 0.9, 0.99])
