@@ -154,7 +154,7 @@ class Column:
     ) -> FloatArray:
         """Turn cells into numbers or codes."""
         if self.categories is None:
-            return _to_numbers(self.name, _in_days(self, values), missing_value)
+            return _to_numbers(self.name, _in_days(self, values, missing_value), missing_value)
         code_of = {category: code for code, category in enumerate(self.categories.tolist())}
         cells = values.tolist()
         # One lookup per cell in C: any hashable category, missing and unknown ones give NaN
@@ -223,7 +223,7 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
     if is_categorical:
         categories = _learn_categories(raw, missing_value)
         return Column(raw.name, categories, False, raw.is_ordered)
-    column = Column(raw.name, None, False, has_dates=_hold_dates(raw.values))
+    column = Column(raw.name, None, False, has_dates=_hold_dates(raw.values, missing_value))
     numbers = column.encode(raw.values, missing_value=missing_value)
     # Refused here and not where it overflows, in the middle of a fit
     _refuse_tiny_range(raw.name, numbers)
@@ -244,11 +244,11 @@ def around_constants(constants: FloatArray) -> tuple[FloatArray, FloatArray]:
     return constants - reach, constants + reach
 
 
-def _hold_dates(values: NDArray[Any]) -> bool:
+def _hold_dates(values: NDArray[Any], missing_value: object) -> bool:
     """Tell whether cells are dates: by their dtype or, of objects, one by one."""
     if values.dtype != object:
         return values.dtype.kind == "M"
-    observed = [cell for cell in values.tolist() if not is_missing(cell)]
+    observed = [cell for cell in values.tolist() if not is_missing(cell, missing_value)]
     return bool(observed) and all(isinstance(cell, datetime.date) for cell in observed)
 
 
@@ -276,20 +276,32 @@ def is_missing(value: object, missing_value: object = np.nan) -> bool:
         return True  # pandas' NA refuses to be a truth value
 
 
-def _in_days(column: Column, values: NDArray[Any]) -> NDArray[Any]:
-    """Dates as numbers of days, those among objects too; other cells as they are."""
-    if not column.has_dates or values.dtype.kind not in "MO":
+def _in_days(column: Column, values: NDArray[Any], missing_value: object) -> NDArray[Any]:
+    """Dates as numbers of days, those among objects too; other columns as they are.
+
+    Numbers in place of dates could count anything, and dates are no numbers.
+    """
+    if not column.has_dates:
+        if values.dtype.kind == "M":
+            raise _other_type(column, "numbers", dtype=str(values.dtype))
         return values
     if values.dtype.kind == "M":
         return to_days(values)
-    cells = [
-        # Later tables may hold dates as objects where the first one had a dtype of dates
-        read_date(column.name, cell)
-        if isinstance(cell, datetime.date | np.datetime64) and not is_missing(cell)
-        else cell
-        for cell in values.tolist()
-    ]
-    return np.fromiter(cells, object, len(cells))
+    # Later tables may hold dates as objects where the first one had a dtype of dates
+    days = np.full(len(values), np.nan)
+    for row, cell in enumerate(values.tolist()):
+        if is_missing(cell, missing_value):
+            continue
+        if not isinstance(cell, datetime.date | np.datetime64):
+            raise _other_type(column, "dates", value=cell)
+        days[row] = read_date(column.name, cell)
+    return days
+
+
+def _other_type(column: Column, former: str, **got: object) -> ValueError:
+    """The error about a column of another type than in fit."""
+    what, way_out = f"Cells of column {column.name!r}", "Convert the column to its former type."
+    return ValueError(must(what, f"be {former}, as in fit", way_out, **got))
 
 
 def _distinct(name: str | int, values: NDArray[Any], missing_value: object) -> set[Any]:

@@ -297,12 +297,31 @@ def test_dates_among_objects_are_days_where_the_column_was_learned_as_dates():
     )
 
 
+def test_columns_of_another_type_than_in_fit_are_refused():
+    days, numbers = pd.to_datetime(["2020-01-01", None, "2021-01-01"]), [18262.0, np.nan, 18628.0]
+    dated, counted = (TableSchema.learn(pd.DataFrame({"x": x})) for x in (days, numbers))
+    for cells in (numbers, ["2020-01-01", None, "2021-01-01"], [2**60, 2**60 + 1, 2**60 + 2]):
+        with pytest.raises(ValueError, match="column 'x' must be dates, as in fit; got value="):
+            dated.encode(pd.DataFrame({"x": cells}))
+    with pytest.raises(
+        ValueError, match="column 'x' must be numbers, as in fit; got dtype='dateti"
+    ):
+        counted.encode(pd.DataFrame({"x": days}))
+    # A column of nothing may be of any type
+    for schema in (dated, counted):
+        assert np.isnan(schema.encode(pd.DataFrame({"x": [np.nan, None]}))).all()
+        assert np.isnan(schema.encode(pd.DataFrame({"x": [pd.NaT, pd.NaT]}, dtype=object))).all()
+
+
 def test_objects_that_are_all_dates_are_days():
     days = [datetime.date(1970, 1, 2), None, datetime.datetime(1970, 1, 3, 12)]
     X = pd.DataFrame({"day": pd.Series(days, dtype=object)})
     schema, encoded = TableSchema.learn_and_encode(X)
     np.testing.assert_array_equal(encoded[:, 0], [1.0, np.nan, 2.5])
     assert schema.decode(encoded)["day"].tolist() == [pd.Timestamp(1970, 1, 2), pd.NaT, days[2]]
+    marked = X.fillna("?")
+    schema = TableSchema.learn(marked, missing_value="?")
+    np.testing.assert_array_equal(schema.encode(marked), encoded)
     # A number among dates could be anything
     X.loc[1, "day"] = 5
     with pytest.raises(TypeError, match="column 'day' must be numbers or missing"):
