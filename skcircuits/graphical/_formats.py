@@ -253,7 +253,7 @@ def _table(
 
 def _numbers(name: str, words: _Statement, count: int) -> FloatArray:
     try:
-        values = np.array([float(word.text) for word in words])
+        values = np.array([_number(word.text) for word in words])
     except ValueError as error:
         raise ValueError(must(f"table of {name}", "hold numbers", str(error))) from None
     if len(values) != count:
@@ -261,6 +261,15 @@ def _numbers(name: str, words: _Statement, count: int) -> FloatArray:
             must(f"entries of the table of {name}", f"be {count} numbers", entry=_texts(words))
         )
     return values
+
+
+def _number(word: str) -> float:
+    """Read a number; one that would become zero is refused."""
+    value = float(word)
+    # A possible state would turn into an impossible one
+    if value == 0.0 and any(digit in "123456789" for digit in re.split("[eE]", word)[0]):
+        raise ValueError(must("numbers", "be zero or at least 5e-324, as floats are", number=word))
+    return value
 
 
 def _row(
@@ -383,7 +392,7 @@ def _parse(tokens: Iterator[str]) -> tuple[list[Factor], list[int]]:
         n_values = int(next(tokens))
         if n_values != prod(shape):
             raise ValueError(must(f"table over {scope}", f"have {prod(shape)} values", n=n_values))
-        values = np.array([float(next(tokens)) for _ in range(n_values)])
+        values = np.array([_number(next(tokens)) for _ in range(n_values)])
         check_table_size(f"table over {scope}", shape)
         factors.append(Factor.from_table(scope, values.reshape(shape)))
     extra = next(tokens, None)

@@ -70,6 +70,7 @@ def test_bif_evidence_by_name(sprinkler):
         ("table 0.8, 0.2;", "table 0.8, 0.1, 0.1;", "table of Rain must be 2 numbers"),
         ("0.6, 0.4;", "most, 0.4;", "table of Sprinkler must hold numbers.*'most'"),
         ("0.6, 0.4;", "1.4, -0.4;", "be non-negative"),
+        ("0.6, 0.4;", "1.0, 4e-400;", "hold numbers.*zero or at least 5e-324.*'4e-400'"),
         ("variable Grass", "variable Rain { type discrete [ 1 ] { x }; }\nvariable Grass", "once"),
         (
             "probability ( Sprinkler",

@@ -47,6 +47,20 @@ def test_constant_tables(tmp_path):
     assert_allclose(np.exp(graph.log_partition()), 10.0)
 
 
+def test_small_numbers_keep_their_logarithms(tmp_path):
+    path = tmp_path / "small.uai"
+    path.write_text("MARKOV 2 2 2 3 1 0 1 0 2 0 1 2 1 1e-200 2 1e-300 1 4 1 1e-320 0e-400 2")
+    graph = FactorGraph.from_uai(path)
+    expected = [
+        np.log(1e-300),
+        np.log(1e-300) + np.log(1e-320),
+        -np.inf,
+        np.log(1e-200) + np.log(2),
+    ]
+    found = graph.compile().log_prob([[0, 0], [0, 1], [1, 0], [1, 1]])
+    assert_allclose(found, expected - np.logaddexp.reduce(expected), rtol=1e-13)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -59,6 +73,7 @@ def test_constant_tables(tmp_path):
         (MODEL.replace("2 1 2", "2 1 -1"), r"name variables below 3; got variables=\[-1\]"),
         (MODEL.replace("4.0", "nan"), "follow the format.*be finite"),
         (MODEL.replace("4.0", "-4.0"), "follow the format.*be non-negative"),
+        (MODEL.replace("4.0", "4e-400"), "zero or at least 5e-324.*got number='4e-400'"),
         (MODEL.replace("4.0", "four"), "could not convert string to float: 'four'"),
         (MODEL.replace("2 2 3", "2 0 3"), "variables must have a state each"),
     ],

@@ -287,7 +287,8 @@ def log_weighted_sum(children: Sequence[Unit], log_weights: FloatArray) -> Sum:
     """Sum with weights by their logarithms; those too small for a float go into own sums."""
     # Not even these are dropped: the children they weigh may be as large as they are small.
     is_apart = (log_weights < MIN_LOG_WEIGHT) & ~np.isneginf(log_weights)
-    apart = np.where(is_apart, log_weights, 0.0)
+    # As much as a float can hold stays here: weights that sum to one still do
+    apart = np.where(is_apart, log_weights + MAX_LOG_WEIGHT, 0.0)
     scaled = [scale_unit(child, own) for child, own in zip(children, apart.tolist())]
     return Sum(scaled, weights=np.exp(log_weights - apart))
 

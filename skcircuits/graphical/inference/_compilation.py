@@ -4,7 +4,8 @@ A bucket that holds ``p(x | separator)`` becomes one sum unit per state of its s
 states of x, an indicator times the units of the child buckets in the context that the state
 completes. Impossible contexts are skipped. Contexts with equal distributions and equal children
 share one unit, so that the circuit is context-minimal. Units are numbers in arrays until duplicates
-are merged; only distinct ones are built.
+are merged; only distinct ones are built. Probabilities that floats cannot hold are logarithms, and
+become products of several weights.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from numpy.typing import NDArray
 
 from skcircuits.circuits import Indicator, Product
 from skcircuits.circuits.inputs.discrete import linked_categorical
-from skcircuits.circuits.structure.units import Unit, linked_product, linked_sum
+from skcircuits.circuits.structure.units import (
+    Unit,
+    linked_product,
+    linked_sum,
+    log_weighted_sum,
+)
 from skcircuits.exceptions import must
 from skcircuits.graphical.inference._elimination import EliminationTree
 from skcircuits.graphical.inference._posterior import Solution
@@ -70,11 +76,23 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+class _Weights(NamedTuple):
+    """Probabilities, or their logarithms: (states, *separator), or a row per context."""
+
+    values: FloatArray
+    are_logs: bool
+
+    @property
+    def are_possible(self) -> BoolArray:
+        """Which of them are not zero."""
+        return self.values > (-np.inf if self.are_logs else 0.0)
+
+
 class _Trace(NamedTuple):
     """Weights (states, *separator) and reachable contexts (*separator) of each bucket."""
 
     tree: EliminationTree
-    weights: list[FloatArray]
+    weights: list[_Weights]
     reached: list[BoolArray]
 
     @property
@@ -83,7 +101,7 @@ class _Trace(NamedTuple):
         total = 0
         for bucket, weights, reached in zip(self.tree.buckets, self.weights, self.reached):
             if bucket.children:
-                n_products = int(np.count_nonzero(weights[:, reached]))
+                n_products = int(np.count_nonzero(weights.are_possible[:, reached]))
                 total += n_products * (2 + len(bucket.children))
         return total
 
@@ -92,17 +110,18 @@ def _trace(solution: Solution) -> _Trace:
     """Follow the possible contexts from the root down."""
     tree = solution.component.tree
     # Axes of length one appear where no factor saw the variable.
-    weights = [
-        spread(conditional[0], tree.shape(bucket.axes))
-        for bucket, conditional in zip(tree.buckets, solution.conditionals)
-    ]
+    weights = []
+    for step, (bucket, conditional) in enumerate(zip(tree.buckets, solution.conditionals)):
+        logs = solution.log_conditionals.get(step)
+        values = conditional if logs is None else logs
+        weights.append(_Weights(spread(values[0], tree.shape(bucket.axes)), logs is not None))
     reached: list[BoolArray] = [np.ones(0, dtype=bool)] * len(tree.buckets)
     # The root has no separator, and its only context is reachable
     reached[-1] = np.ones((), dtype=bool)
     for step in range(len(tree.buckets) - 1, -1, -1):
         bucket = tree.buckets[step]
         if bucket.children:
-            live = reached[step] & (weights[step] > 0)
+            live = reached[step] & weights[step].are_possible
             for child in bucket.children:
                 seen = tree.buckets[child].separator
                 dropped = tuple(axis for axis, v in enumerate(bucket.axes) if v not in seen)
@@ -135,17 +154,18 @@ def _build(trace: _Trace, verbose: int) -> Unit:
     n_buckets = len(trace.tree.buckets)
     for step, (bucket, reached) in enumerate(zip(trace.tree.buckets, trace.reached), start=1):
         weights = trace.weights[step - 1]
-        rows = _in_reach(weights, reached)
-        if bucket.children:
+        rows = weights._replace(values=_in_reach(weights.values, reached))
+        # Input units hold plain numbers
+        if bucket.children or weights.are_logs:
             children = [built[child] for child in bucket.children]
             contexts = [
                 align(child.places[None], trace.tree.buckets[index].separator, bucket.axes)[0]
                 for index, child in zip(bucket.children, children)
             ]
-            below = [_in_reach(spread(table, weights.shape), reached) for table in contexts]
+            below = [_in_reach(spread(table, weights.values.shape), reached) for table in contexts]
             units, index = _sums(bucket.variable, rows, [c.units for c in children], below)
         else:
-            units, index = _categoricals(bucket.variable, rows)
+            units, index = _categoricals(bucket.variable, rows.values)
         if len(index) == reached.size:
             places = index.reshape(reached.shape)
         else:
@@ -172,35 +192,41 @@ def _categoricals(variable: int, weights: FloatArray) -> tuple[list[Unit], IntAr
 
 
 def _sums(
-    variable: int, weights: FloatArray, children: list[list[Unit]], contexts: list[IntArray]
+    variable: int, weights: _Weights, children: list[list[Unit]], contexts: list[IntArray]
 ) -> tuple[list[Unit], IntArray]:
     """Sum units ``sum_x weights[x] [X = x] prod(children[x])`` of the contexts, and their places.
 
     ``weights`` and the places of the children in each context have the shape (n, states).
     """
-    products, factors = _products(variable, weights > 0, children, contexts)
+    products, factors = _products(variable, weights.are_possible, children, contexts)
     # Sums of the same products with nearly equal weights differ only by rounding.
-    first, index = _distinct_rows(np.concatenate([factors, _rounded(weights)], axis=1))
+    first, index = _distinct_rows(np.concatenate([factors, _rounded(weights.values)], axis=1))
     live = factors[first] >= 0
     terms = [products[place] for place in factors[first][live].tolist()]
-    values = weights[first][live]
+    values = weights.values[first][live]
     values.flags.writeable = False
+    link = _log_sum if weights.are_logs else linked_sum
     units: list[Unit] = []
     start = 0
     for end in np.cumsum(live.sum(axis=1)).tolist():
         # A sum with a single term is replaced by the term, whose weight is one.
         alone = end == start + 1
-        units.append(
-            terms[start] if alone else linked_sum(tuple(terms[start:end]), values[start:end])
-        )
+        units.append(terms[start] if alone else link(tuple(terms[start:end]), values[start:end]))
         start = end
     return units, index
+
+
+def _log_sum(children: tuple[Unit, ...], log_weights: FloatArray) -> Unit:
+    return log_weighted_sum(children, log_weights)
 
 
 def _products(
     variable: int, live: BoolArray, children: list[list[Unit]], contexts: list[IntArray]
 ) -> tuple[list[Unit], IntArray]:
-    """Products of an indicator and one unit of each child; (n, states) places, -1 where dead."""
+    """Products of an indicator and one unit of each child; (n, states) places, -1 where dead.
+
+    Without children, these are the indicators.
+    """
     # One key per state and choice of children.
     states, rows = live.T.nonzero()
     keys, n_keys = states, live.shape[1]
@@ -219,6 +245,8 @@ def _products(
         [units[place] for place in places[first].tolist()]
         for units, places in zip([indicators, *children], [states, *chosen])
     ]
+    if not children:
+        return columns[0], index
     scope = tuple(sorted({variable}.union(*(units[0].scope for units in children))))
     return [linked_product(factors, scope) for factors in zip(*columns)], index
 

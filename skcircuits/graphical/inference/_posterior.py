@@ -64,12 +64,14 @@ class Solution:
     """A component solved for a batch of n evidences; the u different ones are solved once.
 
     ``conditionals`` hold per bucket ``p(variable | separator)``, shape (u or 1, states,
-    *separator); ``log_partition`` (u,) is the log sum over the hidden states, ``rows`` (n,)
-    the index of each evidence among the u.
+    *separator), and ``log_conditionals`` their logarithms where plain numbers cannot hold all of
+    them; ``log_partition`` (u,) is the log sum over the hidden states, ``rows`` (n,) the index of
+    each evidence among the u.
     """
 
     component: Component
     conditionals: list[FloatArray]
+    log_conditionals: dict[int, FloatArray]
     log_partition: FloatArray
     rows: IntArray
 
@@ -136,7 +138,7 @@ class Posterior:
         solved = self._forward(component, distinct, all_conditionals=True)
         conditionals = [table for table in solved.conditionals if table is not None]
         log_partition = np.broadcast_to(solved.log_partition, len(distinct))
-        return Solution(component, conditionals, log_partition, rows)
+        return Solution(component, conditionals, solved.log_conditionals, log_partition, rows)
 
     def is_possible(self, codes: IntArray, solutions: Sequence[Solution]) -> bool:
         """Whether the evidences (n, d) behind some solutions all have positive probability."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from math import log, prod
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.graphical.inference._elimination import Bucket, EliminationTree
-from skcircuits.numerics._arrays import safe_log
+from skcircuits.numerics._arrays import finite_peaks, safe_log
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -26,6 +26,8 @@ from skcircuits.protocols import FloatArray, IntArray
 _MAX_DIRECT_CELLS = 2**14
 # The backward pass contracts every pair of the tables of such a bucket.
 _MAX_CONTRACTED = 8
+# Smaller floats have fewer digits, and the smallest are zero.
+_MIN_LOG = log(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Messages:
     """Results of the forward pass, per bucket of the tree.
 
     ``conditionals`` have the shape (rows or 1, states, *separator) and are uniform in contexts
-    of probability zero; None where the table was not written out. ``messages`` are those of the
+    of probability zero; None where the table was not written out. ``log_conditionals`` are their
+    logarithms where plain numbers cannot hold all of them. ``messages`` are those of the
     buckets that were not joined with their parents. ``log_partition`` has the shape (rows or 1,).
     """
 
@@ -41,6 +44,7 @@ class Messages:
     incoming: list[list[Table]]
     messages: dict[int, Table]
     conditionals: list[FloatArray | None]
+    log_conditionals: dict[int, FloatArray]
     log_partition: FloatArray
 
 
@@ -59,6 +63,7 @@ def forward_pass(
     incoming: list[list[Table]] = []
     messages: dict[int, Table] = {}
     conditionals: list[FloatArray | None] = []
+    log_conditionals: dict[int, FloatArray] = {}
     log_partition = np.full(1, log_scale)
     joined = _joined_buckets(tree, first_needed)
     for step, bucket in enumerate(tree.buckets):
@@ -73,15 +78,18 @@ def forward_pass(
         needed = step >= first_needed
         axes = bucket.axes if needed else _all_axes(bucket, arriving)
         if all_conditionals or _written_out(tree, axes, arriving, needed):
-            conditionals[step], message, log_peak = _solve_bucket(
+            conditional, message, log_peak = _solve_bucket(
                 tree, axes, bucket.separator, arriving, needed
             )
+            conditionals[step] = conditional.values
+            if conditional.logs is not None:
+                log_conditionals[step] = conditional.logs
         else:
             operands = [(table.values, table.axes) for table in arriving]
             message, log_peak = scaled_table(contract(operands, bucket.separator), bucket.separator)
         log_partition = log_partition + log_peak
         messages[step] = message
-    return Messages(tree, incoming, messages, conditionals, log_partition)
+    return Messages(tree, incoming, messages, conditionals, log_conditionals, log_partition)
 
 
 def _joined_buckets(tree: EliminationTree, first_needed: int) -> frozenset[int]:
@@ -217,9 +225,16 @@ def _fits(arriving: Sequence[Table]) -> bool:
     return sum(table.log_range for table in arriving) <= MAX_LOG_RANGE
 
 
+class _Conditional(NamedTuple):
+    """``p(variable | separator)``, and its logarithms where plain numbers cannot hold them."""
+
+    values: FloatArray | None = None
+    logs: FloatArray | None = None
+
+
 def _solve_bucket(
     tree: EliminationTree, axes: Axes, separator: Axes, arriving: Sequence[Table], needed: bool
-) -> tuple[FloatArray | None, Table, FloatArray]:
+) -> tuple[_Conditional, Table, FloatArray]:
     """Give ``p(variable | separator)``, the message and the logarithm of its scale per row."""
     shape, summed = tree.shape(axes), tuple(range(1, 1 + len(axes) - len(separator)))
     total = np.ones((1,) * (1 + len(axes)))
@@ -230,17 +245,23 @@ def _solve_bucket(
         total = spread(total, (len(total), *shape))
         sums = total.sum(axis=summed)
         message, log_scale = scaled_table(sums, separator)
-        return (_divide(total, sums) if needed else None), message, log_scale
+        return _Conditional(_divide(total, sums) if needed else None), message, log_scale
     total = np.log(total)
     for table in arriving:
         total = total + align(table.log_values(), table.axes, axes)
     total = spread(total, (len(total), *shape))
     peak = total.max(axis=summed, keepdims=True)
     # Impossible contexts have no finite peak to subtract.
-    weights = np.exp(total - np.where(np.isneginf(peak), 0.0, peak))
+    total = total - finite_peaks(peak.copy())
+    weights = np.exp(total)
     sums = weights.sum(axis=summed)
     message, log_scale = table_of_logs(peak.reshape(sums.shape) + safe_log(sums), separator)
-    return (_divide(weights, sums) if needed else None), message, log_scale
+    if not needed:
+        return _Conditional(), message, log_scale
+    logs = total - np.log(np.where(sums > 0, sums, 1.0))[:, None]
+    is_lossy = logs.min(where=np.isfinite(logs), initial=0.0) < _MIN_LOG
+    conditional = _Conditional(_divide(weights, sums), logs if is_lossy else None)
+    return conditional, message, log_scale
 
 
 def _divide(weights: FloatArray, sums: FloatArray) -> FloatArray:

@@ -5,6 +5,7 @@ import gc
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.special import logsumexp
 
 from skcircuits.circuits import (
     is_decomposable,
@@ -13,7 +14,7 @@ from skcircuits.circuits import (
     is_structured_decomposable,
 )
 from skcircuits.exceptions import ZeroProbabilityError
-from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
+from skcircuits.graphical import BayesianNetwork, Factor, FactorGraph, IsingModel
 
 
 def random_ising(seed=0):
@@ -55,6 +56,54 @@ def test_evidence_leaves_the_conditional_distribution():
     expected = model.marginals({1: 2, 3: 0})
     for variable, table in marginals.items():
         assert_allclose(table[0], expected[variable], rtol=1e-10)
+
+
+def tiny_conditionals():
+    """Denormal probabilities of root, inner variables and leaves."""
+    steps = [[0.5, 0.5], [1.0, 1e-320]], [[1e-310, 1.0], [0.3, 0.7]], [[1e-200, 1.0], [1.0, 5e-324]]
+    return BayesianNetwork([[], [0], [1], [1]], [[1.0, 1e-320], *steps])
+
+
+def repeated_evidence(variable):
+    """Factors of 1e-200 and exp(-800) for one state of a variable."""
+    links = [((i, i + 1), [[1.0, 2.0], [3.0, 4.0]]) for i in range(3)]
+    small = [((variable,), [1.0, 1e-200])] * 3 + [Factor((variable,), np.array([0.0, -800.0]))]
+    return FactorGraph([*links, *small], [2] * 4)
+
+
+def wide_loop(seed):
+    """Energies of some thousands around a loop, some of them infinite."""
+    rng = np.random.default_rng(seed)
+    energies = rng.normal(0.0, 1500.0, size=(5, 3, 3))
+    energies[rng.random(energies.shape) < 0.1] = -np.inf
+    return FactorGraph([Factor((i, (i + 1) % 5), energies[i]) for i in range(5)], [3] * 5)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [tiny_conditionals(), *map(repeated_evidence, (0, 2, 3)), *map(wide_loop, range(3))],
+    ids=["denormal", "root", "inner", "leaf", "loop 0", "loop 1", "loop 2"],
+)
+def test_states_that_floats_cannot_hold_keep_their_probabilities(model):
+    shape = model.cardinalities
+    rows = np.indices(shape).reshape(len(shape), -1).T.astype(float)
+    expected = model.log_prob_unnormalized(rows)
+    expected -= logsumexp(expected)
+    circuit = model.compile()
+    assert is_deterministic(circuit)
+    assert_allclose(circuit.log_prob(rows), expected, rtol=1e-12, atol=1e-12)
+    possible = np.flatnonzero(np.isfinite(expected))
+    # Given a state of probability zero in plain numbers, the others have ordinary ones
+    for row in possible[expected[possible].argsort()][:20:4]:
+        variable = row % len(shape)
+        given = np.where(np.arange(len(shape)) == variable, rows[row], np.nan)
+        those = rows[:, variable] == rows[row, variable]
+        total = logsumexp(expected[those])
+        assert_allclose(circuit.log_prob(given[None]), total, rtol=1e-12, atol=1e-12)
+        assert_allclose(expected[(rows == circuit.mpe(given[None])).all(1)], expected[those].max())
+        for other, table in circuit.marginals(given[None]).items():
+            masses = np.exp(np.where(those, expected - total, -np.inf))
+            assert_allclose(table[0], np.bincount(rows[:, other].astype(int), masses), atol=1e-12)
 
 
 def test_determinism_makes_small_circuits():
