@@ -29,7 +29,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from skcircuits.circuits.inputs import Bernoulli, Indicator
+from skcircuits.circuits.inputs import Bernoulli, Categorical, Indicator
 from skcircuits.circuits.inputs.base import InputUnit
 from skcircuits.circuits.inputs.registry import family_of_name, registered_names, require_registered
 from skcircuits.circuits.structure.units import (
@@ -269,10 +269,7 @@ def _node(words: list[str], nodes: dict[int, Unit]) -> Unit:
         literal = int(words[3])
         return Indicator(abs(literal) - 1, int(literal > 0), 2)
     if kind == "T":
-        literal, probability = int(words[3]), math.exp(float(words[4]))
-        # Writers round: a log probability may lie a little above zero.
-        probability = 1.0 if 1.0 < probability < 1.0 + 1e-6 else probability
-        return Bernoulli(abs(literal) - 1, probability if literal > 0 else 1.0 - probability)
+        return _true_node(int(words[3]), float(words[4]))
     if kind == "D":
         count = int(words[3])
         if len(words) != 4 + 3 * count:
@@ -284,6 +281,23 @@ def _node(words: list[str], nodes: dict[int, Unit]) -> Unit:
             raise ValueError("its log weights must be numbers that a float can hold")
         return log_weighted_sum(elements, weights)
     raise ValueError(f"unknown kind of node {kind!r}")
+
+
+def _true_node(literal: int, log_probability: float) -> Unit:
+    """Make the unit of a node that leaves its variable free."""
+    variable = abs(literal) - 1
+    # Writers round: a log probability may lie a little above zero.
+    if 0.0 < log_probability < 1e-6:
+        log_probability = 0.0
+    masses = math.exp(log_probability), -math.expm1(log_probability)
+    if masses[0] < np.finfo(np.float64).tiny and log_probability > -np.inf:
+        # No input unit holds such a probability, but several weights do
+        states = [Indicator(variable, int(literal > 0) ^ other, 2) for other in (0, 1)]
+        return log_weighted_sum(states, np.array([log_probability, 0.0]))
+    false, true = masses[::-1] if literal > 0 else masses
+    # A Bernoulli unit knows the probability of one state, and subtracts it from one
+    is_rounded = abs(1.0 - true - false) > 1e-9 * false
+    return Categorical(variable, [false, true]) if is_rounded else Bernoulli(variable, true)
 
 
 def _vtree_scopes(path: str | PathLike[str]) -> dict[int, Scope]:

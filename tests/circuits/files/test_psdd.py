@@ -65,6 +65,15 @@ def test_log_probabilities_of_one_and_zero(write):
     np.testing.assert_array_equal(circuit.log_prob([[1.0], [0.0]]), [-np.inf, 0.0])
 
 
+@pytest.mark.parametrize("literal", [1, -1])
+@pytest.mark.parametrize("log_probability", [-1e-20, -50.0, -740.0, -2000.0, np.log(0.3)])
+def test_small_probabilities_of_either_state(write, literal, log_probability):
+    circuit = Circuit.from_psdd(write(f"psdd 1\nT 0 0 {literal} {float(log_probability)!r}\n"))
+    expected = [log_probability, np.log(-np.expm1(log_probability))][::literal]
+    found = circuit.log_prob([[1.0], [0.0]])
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-16)
+
+
 @pytest.mark.parametrize(
     "line",
     [
