@@ -30,12 +30,15 @@ from skcircuits.circuits.structure._scopes import Supports, common_blocks, scope
 from skcircuits.circuits.structure.properties import require_compatible, require_deterministic
 from skcircuits.circuits.structure.units import (
     Product,
+    Scope,
     Sum,
     Unit,
+    linked_product,
     log_weighted_sum,
     rebuild,
     scale_unit,
     topological_order,
+    union_of_scopes,
 )
 from skcircuits.exceptions import must, require, require_count
 from skcircuits.protocols import FloatArray
@@ -356,6 +359,7 @@ class _Multiplication:
     def __init__(self, rule: Callable[[InputUnit, InputUnit], Scaled], exponent: float) -> None:
         self._rule = rule
         self._exponent = exponent
+        self._scopes: dict[tuple[int | Scope, ...], Scope] = {}
 
     def inputs(self, left: InputUnit, right: InputUnit) -> _Result:
         """Apply the rule for input units."""
@@ -367,7 +371,18 @@ class _Multiplication:
         if len(units) < len(factors):
             return _ZERO
         log_factor = sum(factor.log_factor for factor in factors)
-        return _Result(units[0] if len(units) == 1 else Product(units), log_factor)
+        if len(units) == 1:
+            return _Result(units[0], log_factor)
+        return _Result(linked_product(tuple(units), self._scope(units)), log_factor)
+
+    def _scope(self, factors: list[Unit]) -> Scope:
+        """Scope of a product: one tuple for all products of factors with the same scopes."""
+        # Long scopes are told apart by identity, which is as good: they come from here
+        scopes = [factor.scope for factor in factors]
+        key = tuple([scope if len(scope) == 1 else id(scope) for scope in scopes])
+        if key not in self._scopes:
+            self._scopes[key] = union_of_scopes(scopes)
+        return self._scopes[key]
 
     def mixture(
         self, left_weights: FloatArray, right_weights: FloatArray, terms: list[_Result]

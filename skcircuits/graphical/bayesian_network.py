@@ -203,11 +203,19 @@ def _conditional(variable: int, parents: Sequence[int], table: ArrayLike) -> Fac
 
 def _check_acyclic(parents: Sequence[Sequence[int]]) -> None:
     """Remove variables whose parents are gone, until none is left."""
-    # Variables that cannot be removed lie on a cycle or below one.
-    waiting = {variable: set(given) for variable, given in enumerate(parents)}
-    while waiting:
-        ready = [v for v, given in waiting.items() if given.isdisjoint(waiting)]
-        if not ready:
-            raise ValueError(must("parents", "form no cycle", variables=sorted(waiting)))
-        for variable in ready:
-            del waiting[variable]
+    waiting = [{v for v in given if 0 <= v < len(parents)} for given in parents]
+    children: list[list[int]] = [[] for _ in parents]
+    for variable, given in enumerate(waiting):
+        for parent in given:
+            children[parent].append(variable)
+    ready = [variable for variable, given in enumerate(waiting) if not given]
+    # The list grows while it is read
+    for parent in ready:
+        for child in children[parent]:
+            waiting[child].discard(parent)
+            if not waiting[child]:
+                ready.append(child)
+    if len(ready) < len(parents):
+        # Variables that cannot be removed lie on a cycle or below one.
+        left = [variable for variable, given in enumerate(waiting) if given]
+        raise ValueError(must("parents", "form no cycle", variables=left))

@@ -1,5 +1,6 @@
 """Bayesian networks: construction, BIF, pgmpy objects."""
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.graphical import BayesianNetwork, FactorGraph
+from skcircuits.graphical.bayesian_network import _check_acyclic
 
 SPRINKLER = """
 network unknown { }
@@ -269,3 +271,13 @@ def test_bad_networks():
     half = np.full((2, 2), 0.5)
     with pytest.raises(ValueError, match="form no cycle"):
         BayesianNetwork([[1], [0]], [half, half])
+
+
+def test_long_chains_are_checked_in_linear_time():
+    parents = [[variable + 1] for variable in range(20_000)] + [[]]
+    start = time.process_time()
+    _check_acyclic(parents)
+    with pytest.raises(ValueError, match=r"form no cycle; got variables=\[0, 1, 2, 3, 4, 5, 6, 7"):
+        _check_acyclic([*parents[:-1], [20_000]])
+    # A tenth of a second; hours by rounds over all variables
+    assert time.process_time() - start < 10

@@ -385,9 +385,20 @@ class _Border:
     def is_small(self, scope: Scope) -> bool:
         """Tell whether all variables are discrete with few joint states."""
         if scope not in self._is_small:
-            is_discrete = self._plan.cardinalities.keys() >= set(scope)
-            self._is_small[scope] = is_discrete and self.n_codes(scope) <= self._max_codes
+            self._is_small[scope] = self._has_few_codes(scope)
         return self._is_small[scope]
+
+    def _has_few_codes(self, scope: Scope) -> bool:
+        # Most scopes of a large circuit are wide, and need not be read to the end
+        n_codes = 1
+        for variable in scope:
+            n_states = self._plan.cardinalities.get(variable)
+            if n_states is None:
+                return False
+            n_codes *= n_states + 1
+            if n_codes > self._max_codes:
+                return False
+        return True
 
     def n_codes(self, scope: Scope) -> int:
         """Joint states, unknown counted as a state."""

@@ -38,8 +38,10 @@ from skcircuits.circuits.inputs.base import (
 from skcircuits.circuits.structure.units import (
     MAX_LOG_WEIGHT,
     Product,
+    Scope,
     Sum,
     Unit,
+    linked_product,
     log_weighted_sum,
     scale_unit,
 )
@@ -338,7 +340,7 @@ def prune(
         if isinstance(unit, Sum):
             built.append(_remaining_sum(children, weights_of(position)))
         elif isinstance(unit, Product):
-            built.append(_remaining_product(children))
+            built.append(_remaining_product(children, unit.scope))
         else:
             assert isinstance(unit, InputUnit)
             built.append(_Remainder(leaf_of(unit)))
@@ -384,12 +386,18 @@ def _remaining_sum(children: list[_Remainder], weights: _Weights) -> _Remainder:
     return _Remainder(mixture.children[0] if is_identity else mixture, log_scale)
 
 
-def _remaining_product(children: list[_Remainder]) -> _Remainder:
-    """Product of the remaining factors, constants multiplied."""
+def _remaining_product(children: list[_Remainder], scope: Scope) -> _Remainder:
+    """Product of the remaining factors, constants multiplied; ``scope`` is that of all of them."""
     log_factor = sum(child.log_factor for child in children)
     factors = [child.unit for child in children if child.unit is not None]
     if log_factor == -np.inf:
         return _ZERO
     if not factors:
         return _Remainder(None, log_factor)
-    return _Remainder(factors[0] if len(factors) == 1 else Product(factors), log_factor)
+    if len(factors) == 1:
+        return _Remainder(factors[0], log_factor)
+    # Scopes of long chains take more memory than the chains, unless they are shared
+    are_all = sum(len(factor.scope) for factor in factors) == len(scope)
+    return _Remainder(
+        linked_product(tuple(factors), scope) if are_all else Product(factors), log_factor
+    )

@@ -81,7 +81,7 @@ def is_decomposable(circuit: Rooted) -> bool:
 def are_smooth(units: Sequence[Unit]) -> bool:
     """Whether the sums among some units are smooth."""
     return all(
-        child.scope == unit.scope
+        child.scope is unit.scope or child.scope == unit.scope
         for unit in units
         if isinstance(unit, Sum)
         for child in unit.children

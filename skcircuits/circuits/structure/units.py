@@ -6,6 +6,7 @@ tree.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from operator import attrgetter, is_
@@ -23,6 +24,9 @@ MAX_LOG_WEIGHT = 600.0
 MAX_SCALING_SUMS = 100_000
 # Smaller floats have fewer digits.
 MIN_LOG_WEIGHT = float(np.log(np.finfo(np.float64).tiny))
+
+# One variable among so many is inserted instead of sorting all of them.
+_FEW = 16
 
 _Node = TypeVar("_Node")
 
@@ -257,8 +261,23 @@ def _union_of_scopes(children: tuple[Unit, ...]) -> Scope:
     first = scopes[0]
     for scope in scopes:
         if scope is not first and scope != first:
-            return tuple(sorted(set().union(*scopes)))
+            return union_of_scopes(scopes)
     return first
+
+
+def union_of_scopes(scopes: Sequence[Scope]) -> Scope:
+    """Sorted union of sorted scopes."""
+    widest = max(scopes, key=len)
+    others = {variable for scope in scopes if scope is not widest for variable in scope}
+    if len(others) * _FEW > len(widest):
+        return tuple(sorted(others.union(widest)))
+    # Chains grow by a variable at a time: most of the union is copied
+    union = list(widest)
+    for variable in others:
+        place = bisect_left(union, variable)
+        if place == len(union) or union[place] != variable:
+            union.insert(place, variable)
+    return tuple(union)
 
 
 def scale_unit(unit: Unit, log_factor: float) -> Unit:

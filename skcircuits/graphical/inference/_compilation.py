@@ -26,6 +26,7 @@ from skcircuits.circuits.structure.units import (
     linked_product,
     linked_sum,
     log_weighted_sum,
+    union_of_scopes,
 )
 from skcircuits.exceptions import must
 from skcircuits.graphical.inference._elimination import EliminationTree
@@ -247,7 +248,7 @@ def _products(
     ]
     if not children:
         return columns[0], index
-    scope = tuple(sorted({variable}.union(*(units[0].scope for units in children))))
+    scope = union_of_scopes([(variable,), *(units[0].scope for units in children)])
     return [linked_product(factors, scope) for factors in zip(*columns)], index
 
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from skcircuits.circuits._policy import CACHE_NUMBERS, JOINT_NUMBERS, SHARED_NUMBERS, SMALLEST_GAIN
 from skcircuits.circuits.inputs import InputLayer
-from skcircuits.circuits.structure.units import Scope
 from skcircuits.kernels.families._structure import Combination, value_of
 from skcircuits.kernels.integrals.registry import (
     expected_at_points,
@@ -47,7 +46,7 @@ from skcircuits.kernels.pairs._sides import (
 from skcircuits.parallel import row_slices, working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
 
-Values = dict[Scope, FloatArray]
+Values = dict[int, FloatArray]
 Inputs = tuple[InputLayer, IntArray]
 
 
@@ -145,17 +144,17 @@ def _block(
     return np.broadcast_to(root, (len(left.X), len(right.X)))
 
 
-def _scopes_below(region: Region, tables: Container[Scope]) -> list[Scope]:
+def _scopes_below(region: Region, tables: Container[int]) -> list[int]:
     """Regions whose values a region needs; a table needs none."""
     return [] if region.scope in tables else region.factor_scopes
 
 
-def _uses(regions: list[Region], tables: Container[Scope]) -> Counter[Scope]:
+def _uses(regions: list[Region], tables: Container[int]) -> Counter[int]:
     """How often each region is needed."""
     return Counter(scope for region in regions for scope in _scopes_below(region, tables))
 
 
-def _forget(values: Values, uses: Counter[Scope], scopes: list[Scope]) -> None:
+def _forget(values: Values, uses: Counter[int], scopes: list[int]) -> None:
     """Count remaining uses down and release values that are no longer needed."""
     for scope in scopes:
         uses[scope] -= 1
@@ -211,7 +210,7 @@ class _Block:
         left = self._left.batch.plan.inputs[number][1], units
         right = self._right.batch.plan.inputs[other_number][1], other_units
         parts, structure = self._kernel.parts[region.scope], self._kernel.structure
-        if len(region.scope) > 1:
+        if region.has_joint_inputs:
             columns = left[0].scopes[0]
             rows, other_rows = (
                 _one_if_missing(side.X[:, columns]) for side in (self._left, self._right)
@@ -221,12 +220,11 @@ class _Block:
             chosen = np.stack(values)[:, units[:, None], other_units]
             return chosen.transpose(0, 3, 1, 4, 2)
         cells, other_cells = (
-            _one_if_missing(side.X[:, list(region.scope)])[:, 0]
-            for side in (self._left, self._right)
+            _one_if_missing(side.X[:, region.variables])[:, 0] for side in (self._left, self._right)
         )
         result = np.empty((len(parts), len(cells), len(units), len(other_cells), len(other_units)))
         for part, out in zip(parts, result, strict=True):
-            function = structure.on_variable(part, region.scope[0])
+            function = structure.on_variable(part, region.variables[0])
             _fill_univariate(out.swapaxes(1, 2), left, right, function, (cells, other_cells))
         return result
 

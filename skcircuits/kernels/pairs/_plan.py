@@ -1,23 +1,26 @@
 """The pairs of units of two circuits that an expected kernel needs, region by region.
 
-A *region* is a scope that both circuits reach together. On each side it has *bases* (input units
-and products) and *keys* (the units that larger regions refer to, which are mixtures of the bases).
-Where one circuit splits a scope more finely than the other, the finer factors are grouped into a
-product that matches the coarser factor. ``split_kernel`` then traverses the regions with the kernel
-and determines which of its parts each region needs, and how these follow from smaller regions.
+A *region* is a scope that both circuits reach together, as the mask of its variables. On each side
+it has *bases* (input units and products) and *keys* (the units that larger regions refer to, which
+are mixtures of the bases). Where one circuit splits a scope more finely than the other, the finer
+factors are grouped into a product that matches the coarser factor. ``split_kernel`` then traverses
+the regions with the kernel and determines which of its parts each region needs, and how these
+follow from smaller regions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Mapping
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import heappop, heappush
 from operator import itemgetter
 
 import numpy as np
 
+from skcircuits.circuits._policy import TABLE_STATES
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.structure._scopes import common_blocks, mask_of
+from skcircuits.circuits.structure._scopes import common_blocks, scope_masks, variables_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.exceptions import IncompatibleCircuitsError
 from skcircuits.kernels.families._structure import KernelStructure, Part
@@ -27,8 +30,8 @@ from skcircuits.protocols import IntArray
 Key = tuple[Unit, ...]
 # A sum or a base of a region, and its identity.
 _Node = tuple[Hashable, Key | Sum]
-# Scopes of the factors of a product.
-Partition = tuple[Scope, ...]
+# Scopes of the factors of a product, ascending by their first variables.
+Partition = tuple[int, ...]
 # Per part of a kernel: coefficients and the numbers of the parts of two factors.
 PartSplits = list[list[tuple[float, int, int]]]
 
@@ -94,7 +97,7 @@ class FactorKeys:
     None where base i takes key i of as many keys.
     """
 
-    scope: Scope
+    scope: int
     left: IntArray | None
     right: IntArray | None
 
@@ -115,26 +118,31 @@ class BasePairing:
 
 @dataclass(frozen=True)
 class Region:
-    """One scope; ``states`` of its variables unless one is continuous, scopes ``above`` it."""
+    """One scope; ``states`` of its variables if few and discrete, scopes ``above`` it."""
 
-    scope: Scope
+    scope: int
     left: Mixing
     right: Mixing
     pairings: list[BasePairing]
     states: tuple[int, ...]
-    above: set[Scope] = field(default_factory=set)
+    above: set[int] = field(default_factory=set)
+
+    @cached_property
+    def variables(self) -> Scope:
+        """The variables of the scope."""
+        return variables_of(self.scope)
 
     @property
-    def factor_scopes(self) -> list[Scope]:
+    def factor_scopes(self) -> list[int]:
         """Scopes of the regions below, once for each use."""
         return [factor.scope for pairing in self.pairings for factor in pairing.factors]
 
     @property
     def has_joint_inputs(self) -> bool:
         """Whether input units of several variables are among the bases."""
-        return len(self.scope) > 1 and any(p.inputs is not None for p in self.pairings)
+        return self.scope.bit_count() > 1 and any(p.inputs is not None for p in self.pairings)
 
-    def numbers_per_pair(self, tabulated: Container[Scope]) -> int:
+    def numbers_per_pair(self, tabulated: Container[int]) -> int:
         """Count the values of the region for one pair of circuits."""
         n_keys = len(self.left.keys) * len(self.right.keys)
         # Tables of states need no pairs of bases
@@ -142,7 +150,7 @@ class Region:
             return n_keys
         return max(n_keys, self.left.n_bases * self.right.n_bases)
 
-    def is_needed_above(self, tabulated: Container[Scope]) -> bool:
+    def is_needed_above(self, tabulated: Container[int]) -> bool:
         """Tell whether pairs of the region's units are asked for."""
         return not self.above or any(scope not in tabulated for scope in self.above)
 
@@ -174,15 +182,14 @@ def compile_pairs(left: Plan, right: Plan, order: Mapping[int, int] | None = Non
     ``order`` (see ``KernelStructure.variable_order``) says which variables a kernel couples:
     where circuits leave the choice, these stay together.
     """
-    sides = _Side(left), _Side(right)
+    sides = _Side(left, order or {}), _Side(right, order or {})
     for side in sides:
         # The roots are asked for first; every region asks for those below it
-        side.demand(side.plan.units[-1].scope, (side.plan.units[-1],))
-    regions: dict[Scope, Region] = {}
+        side.demand(side.masks[id(side.plan.units[-1])], (side.plan.units[-1],))
+    regions: dict[int, Region] = {}
     while sides[0].demanded:
-        # Largest first: when a region is compiled, all above it have said what they need.
-        scope = max(sides[0].demanded, key=len)
-        regions[scope] = _compile_region(scope, *sides, order or {})
+        scope = sides[0].largest()
+        regions[scope] = _compile_region(scope, *sides)
     for region in regions.values():
         for below in region.factor_scopes:
             regions[below].above.add(region.scope)
@@ -192,7 +199,7 @@ def compile_pairs(left: Plan, right: Plan, order: Mapping[int, int] | None = Non
     return PairPlan(left, right, list(regions.values())[::-1])
 
 
-def _shortened(factor: FactorKeys, regions: dict[Scope, Region]) -> FactorKeys:
+def _shortened(factor: FactorKeys, regions: dict[int, Region]) -> FactorKeys:
     """Leave out the numbers of keys where all are taken in order."""
     region = regions[factor.scope]
     assert factor.left is not None
@@ -202,11 +209,17 @@ def _shortened(factor: FactorKeys, regions: dict[Scope, Region]) -> FactorKeys:
 
 
 class _Side:
-    """Requirements on one of the two circuits."""
+    """Requirements on one of the two circuits; ``masks``: scopes by id of the unit.
 
-    def __init__(self, plan: Plan) -> None:
+    ``ranks`` are the lowest ranks of the variables of a scope, -1 for those without.
+    """
+
+    def __init__(self, plan: Plan, order: Mapping[int, int]) -> None:
         self.plan = plan
-        self.demanded: dict[Scope, dict[Hashable, tuple[int, Key]]] = {}
+        self.masks = scope_masks(plan.units)
+        self.ranks = _lowest_ranks(plan.units, self.masks, order)
+        self.demanded: dict[int, dict[Hashable, tuple[int, Key]]] = {}
+        self._queue: list[tuple[int, int, int]] = []
         self._layer_of: dict[int, tuple[int, int]] = {}
         for number, (units, _) in enumerate(plan.inputs):
             for place, position in enumerate(range(units.start, units.stop)):
@@ -216,12 +229,19 @@ class _Side:
             positions = range(layer.units.start, layer.units.stop)
             self._first_edge.update(zip(positions, layer.edges.start + layer.starts))
 
-    def demand(self, scope: Scope, key: Key) -> int:
+    def demand(self, scope: int, key: Key) -> int:
         """Ask for a key of a region; gives its number."""
-        keys = self.demanded.setdefault(scope, {})
+        if scope not in self.demanded:
+            heappush(self._queue, (-scope.bit_count(), len(self._queue), scope))
+            self.demanded[scope] = {}
+        keys = self.demanded[scope]
         return keys.setdefault(_name(key), (len(keys), key))[0]
 
-    def take(self, scope: Scope) -> list[Key]:
+    def largest(self) -> int:
+        """Largest region asked for: all above it have said what they need."""
+        return heappop(self._queue)[-1]
+
+    def take(self, scope: int) -> list[Key]:
         """Keys of a region, in the order of their numbers; the region is then closed."""
         return [key for _, key in self.demanded.pop(scope).values()]
 
@@ -229,11 +249,15 @@ class _Side:
         """Input layer of an input unit, partition of a product."""
         if len(base) == 1:
             return self._layer_of[self.position(base[0])][0]
-        return tuple(sorted(unit.scope for unit in base))
+        return tuple(sorted((self.masks[id(unit)] for unit in base), key=_lowest_bit))
 
     def places_in_layer(self, bases: list[Key]) -> IntArray:
         """Places of input units in their layer."""
         return np.array([self._layer_of[self.position(base[0])][1] for base in bases])
+
+    def factors_in(self, base: Key, scopes: Partition) -> Key:
+        """Factors of a product with the given scopes."""
+        return tuple(unit for unit in base if self.masks[id(unit)] in scopes)
 
     def position(self, unit: Unit) -> int:
         """Position of a unit in the plan's buffer."""
@@ -304,7 +328,25 @@ def _sum_levels(sums: list[Sum], children: dict[int, list[_Node]]) -> list[list[
     return levels
 
 
-def _compile_region(scope: Scope, left: _Side, right: _Side, order: Mapping[int, int]) -> Region:
+def _lowest_bit(mask: int) -> int:
+    return mask & -mask
+
+
+def _lowest_ranks(
+    units: Sequence[Unit], masks: dict[int, int], order: Mapping[int, int]
+) -> dict[int, int]:
+    """Lowest rank in every scope of some units, children before parents."""
+    ranks: dict[int, int] = {}
+    for unit in units:
+        mask = masks[id(unit)]
+        if mask not in ranks:
+            below = (ranks[masks[id(child)]] for child in unit.children)
+            own = below if unit.children else (order.get(v, -1) for v in unit.scope)
+            ranks[mask] = min(own)
+    return ranks
+
+
+def _compile_region(scope: int, left: _Side, right: _Side) -> Region:
     """Pair the bases of a region and ask for the keys of the regions below it."""
     left_mixing, left_bases = left.mixing(left.take(scope))
     right_mixing, right_bases = right.mixing(right.take(scope))
@@ -313,7 +355,6 @@ def _compile_region(scope: Scope, left: _Side, right: _Side, order: Mapping[int,
             (left, kind, [left_bases[i] for i in own]),
             (right, other_kind, [right_bases[i] for i in other]),
             (np.array(own), np.array(other)),
-            order,
         )
         for kind, own in _by_kind(left, left_bases).items()
         for other_kind, other in _by_kind(right, right_bases).items()
@@ -321,13 +362,17 @@ def _compile_region(scope: Scope, left: _Side, right: _Side, order: Mapping[int,
     return Region(scope, left_mixing, right_mixing, pairings, _states(scope, left, right))
 
 
-def _states(scope: Scope, left: _Side, right: _Side) -> tuple[int, ...]:
-    """Number of states of each variable; empty where one is not discrete on both sides."""
+def _states(scope: int, left: _Side, right: _Side) -> tuple[int, ...]:
+    """Number of states of each variable; empty for many variables, and if one is not discrete."""
+    # Scopes of chains are long, and have too many joint states to list
+    if scope.bit_count() > TABLE_STATES:
+        return ()
+    variables = variables_of(scope)
     plans = left.plan, right.plan
-    if not all(plan.cardinalities.keys() >= set(scope) for plan in plans):
+    if not all(plan.cardinalities.keys() >= set(variables) for plan in plans):
         return ()
     # One circuit may have more states of a variable than the other
-    return tuple(max(plan.cardinalities[v] for plan in plans) for v in scope)
+    return tuple(max(plan.cardinalities[v] for plan in plans) for v in variables)
 
 
 def _by_kind(side: _Side, bases: list[Key]) -> dict[int | Partition, list[int]]:
@@ -342,7 +387,6 @@ def _pair_bases(
     left: tuple[_Side, int | Partition, list[Key]],
     right: tuple[_Side, int | Partition, list[Key]],
     numbers: tuple[IntArray, IntArray],
-    order: Mapping[int, int],
 ) -> BasePairing:
     """Pair bases of one kind with bases of one kind."""
     (own_side, kind, own), (other_side, other_kind, other) = left, right
@@ -350,33 +394,37 @@ def _pair_bases(
         places = own_side.places_in_layer(own), other_side.places_in_layer(other)
         return BasePairing(*numbers, inputs=(kind, places[0], other_kind, places[1]))
     # A joint input unit is a product that cannot be split.
-    own_parts = (own[0][0].scope,) if isinstance(kind, int) else kind
-    other_parts = (other[0][0].scope,) if isinstance(other_kind, int) else other_kind
-    parts = own_parts, other_parts
+    own_parts = (own_side.masks[id(own[0][0])],) if isinstance(kind, int) else kind
+    other_parts = (
+        (other_side.masks[id(other[0][0])],) if isinstance(other_kind, int) else other_kind
+    )
     blocks = [
         (tuple(own_parts[i] for i in first), tuple(other_parts[j] for j in second))
-        for first, second in common_blocks(*([mask_of(scope) for scope in side] for side in parts))
+        for first, second in common_blocks(own_parts, other_parts)
     ]
     if len(blocks) == 1:
-        raise _incompatible(*parts)
+        raise _incompatible(own_parts, other_parts)
     factors = []
-    for own_scopes, other_scopes in _halves(blocks, order):
-        scope = tuple(sorted(variable for part in own_scopes for variable in part))
-        asked = [own_side.demand(scope, _factors_in(base, own_scopes)) for base in own]
-        offered = [other_side.demand(scope, _factors_in(base, other_scopes)) for base in other]
+    for own_scopes, other_scopes in _halves(blocks, own_side.ranks):
+        # Scopes of factors are disjoint
+        scope = sum(own_scopes)
+        asked = [own_side.demand(scope, own_side.factors_in(base, own_scopes)) for base in own]
+        offered = [
+            other_side.demand(scope, other_side.factors_in(base, other_scopes)) for base in other
+        ]
         factors.append(FactorKeys(scope, np.array(asked), np.array(offered)))
     return BasePairing(*numbers, factors=factors)
 
 
 def _halves(
-    blocks: list[tuple[Partition, Partition]], order: Mapping[int, int]
+    blocks: list[tuple[Partition, Partition]], ranks: Mapping[int, int]
 ) -> list[tuple[Partition, Partition]]:
     """Write a product of many factors as one of two products.
 
     The smaller a scope, the more circuits of a batch agree about it, and what they agree
     about is computed once. The cut spares what the kernel couples where it can.
     """
-    ranked = [(min(order.get(v, -1) for part in block[0] for v in part), block) for block in blocks]
+    ranked = [(min(ranks[scope] for scope in block[0]), block) for block in blocks]
     ranked.sort(key=itemgetter(0))
     blocks = [block for _, block in ranked]
     cuts = [i for i in range(1, len(ranked)) if ranked[i - 1][0] != ranked[i][0]]
@@ -387,16 +435,12 @@ def _halves(
     ]
 
 
-def _factors_in(base: Key, scopes: Partition) -> Key:
-    """Factors of a product with the given scopes."""
-    return tuple(unit for unit in base if unit.scope in scopes)
-
-
 def _incompatible(left: Partition, right: Partition) -> IncompatibleCircuitsError:
     """Word the error for two products without a common decomposition."""
+    own, other = (list(map(variables_of, side)) for side in (left, right))
     return IncompatibleCircuitsError(
         "The two circuits must decompose their variables alike (be compatible); got one product "
-        f"unit that splits into {list(left)!r} and one that splits into {list(right)!r}. Use "
+        f"unit that splits into {own!r} and one that splits into {other!r}. Use "
         "circuits of one structure, or compare against complete rows."
     )
 
@@ -411,20 +455,19 @@ class KernelPlan:
     """
 
     structure: KernelStructure
-    parts: dict[Scope, list[Part]]
-    splits: dict[Scope, list[PartSplits]]
+    parts: dict[int, list[Part]]
+    splits: dict[int, list[PartSplits]]
 
 
 def split_kernel(pairs: PairPlan, structure: KernelStructure) -> KernelPlan:
     """Take a kernel apart along the regions of two circuits."""
-    demanded: dict[Scope, dict[Part, int]] = {region.scope: {} for region in pairs.regions}
-    masks = {scope: mask_of(scope) for scope in demanded}
+    demanded: dict[int, dict[Part, int]] = {region.scope: {} for region in pairs.regions}
     # The whole kernel at the roots; below, what splitting it asks for
     demanded[pairs.regions[-1].scope][structure.root] = 0
     splits = {}
     for region in reversed(pairs.regions):
         splits[region.scope] = [
-            _split_pairing(pairing, list(demanded[region.scope]), demanded, masks, structure)
+            _split_pairing(pairing, list(demanded[region.scope]), demanded, structure)
             for pairing in region.pairings
         ]
     return KernelPlan(structure, {s: list(parts) for s, parts in demanded.items()}, splits)
@@ -433,16 +476,14 @@ def split_kernel(pairs: PairPlan, structure: KernelStructure) -> KernelPlan:
 def _split_pairing(
     pairing: BasePairing,
     parts: list[Part],
-    demanded: dict[Scope, dict[Part, int]],
-    masks: dict[Scope, int],
+    demanded: dict[int, dict[Part, int]],
     structure: KernelStructure,
 ) -> PartSplits:
     """Split the parts of a region between the factors of a pairing, and ask for the results."""
     if not pairing.factors:
         return []
-    scopes = [factor.scope for factor in pairing.factors]
-    first, second = (demanded[scope] for scope in scopes)
-    left, right = (masks[scope] for scope in scopes)
+    left, right = (factor.scope for factor in pairing.factors)
+    first, second = demanded[left], demanded[right]
     return [
         [
             (weight, first.setdefault(own, len(first)), second.setdefault(other, len(second)))

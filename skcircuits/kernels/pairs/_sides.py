@@ -18,7 +18,7 @@ from skcircuits.circuits._policy import TABLE_STATES
 from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import DiscreteLayer
-from skcircuits.circuits.structure.units import Scope
+from skcircuits.circuits.structure._scopes import variables_of
 from skcircuits.kernels.pairs._plan import BasePairing, KernelPlan, Level, Mixing, PairPlan, Region
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import FloatArray, IntArray
@@ -38,13 +38,13 @@ class CircuitBatch:
     X: FloatArray
     conditioned: bool = False
 
-    def distinct(self, scope: Scope) -> tuple[IntArray, IntArray]:
-        """Find the circuits that differ in a scope: the first of each kind, and every one's kind.
+    def distinct(self, region: Region) -> tuple[IntArray, IntArray]:
+        """Find the circuits that differ in a region: the first of each kind, and every one's kind.
 
         Circuits with weights of their own differ whatever their cells are.
         """
-        if self.conditioned or not self.weights.is_batch:
-            return unique_rows(self.X[:, list(scope)])
+        if len(self.X) > 1 and (self.conditioned or not self.weights.is_batch):
+            return unique_rows(self.X[:, region.variables])
         everyone = np.arange(len(self.X))
         return everyone, everyone
 
@@ -61,9 +61,9 @@ class Side:
     """
 
     batch: CircuitBatch
-    matrices: dict[Scope, list[FloatArray]]
-    tables: dict[Scope, FloatArray]
-    distinct: dict[Scope, tuple[IntArray, IntArray]]
+    matrices: dict[int, list[FloatArray]]
+    tables: dict[int, FloatArray]
+    distinct: dict[int, tuple[IntArray, IntArray]]
     rows: slice | IntArray
 
     @property
@@ -75,15 +75,15 @@ class Side:
         """Take some circuits of the batch, with lazy copies."""
         return replace(self, rows=rows)
 
-    def matrices_of(self, scope: Scope) -> list[FloatArray]:
+    def matrices_of(self, scope: int) -> list[FloatArray]:
         """Weights of each level of sums of a region, of the circuits taken."""
         return [self._cut(matrix) for matrix in self.matrices[scope]]
 
-    def table_of(self, scope: Scope) -> FloatArray:
+    def table_of(self, scope: int) -> FloatArray:
         """Values of the keys of a region at all its states, of the circuits taken."""
         return self._cut(self.tables[scope])
 
-    def numbers_of(self, scope: Scope) -> IntArray:
+    def numbers_of(self, scope: int) -> IntArray:
         """Numbers of the circuits taken among those that differ in a region."""
         return self.distinct[scope][1][self.rows]
 
@@ -99,11 +99,10 @@ def prepare_side(
 
     Regions that only larger tables ask for are left out.
     """
-    # Python's integers: 2^64 joint states are none in those of NumPy
     few = (region for region in pairs.regions if region.states)
     tabulated = {region.scope for region in few if prod(region.states) <= TABLE_STATES}
     prepared = Side(batch, {}, {}, {}, slice(None))
-    tables: dict[Scope, FloatArray] = {}
+    tables: dict[int, FloatArray] = {}
     for region in pairs.regions:
         scope = region.scope
         matrices = _level_matrices(getattr(region, side), batch.weights, side)
@@ -112,7 +111,7 @@ def prepare_side(
         else:
             prepared.matrices[scope] = matrices
         if region.is_needed_above(tabulated):
-            prepared.distinct[scope] = batch.distinct(scope)
+            prepared.distinct[scope] = batch.distinct(region)
             if scope in tabulated and side == "left":
                 between = _kernel_between_states(region, kernel)
                 # The left side takes the kernel along, so that a pair costs one matrix product
@@ -126,7 +125,7 @@ def _kernel_between_states(region: Region, kernel: KernelPlan) -> FloatArray:
     """Parts of a kernel at all pairs of states of a region, (n_parts, n_states, n_states)."""
     states = np.array(list(product(*map(range, region.states))), dtype=np.float64)
     parts = kernel.parts[region.scope]
-    return np.stack([kernel.structure.value(part, states, region.scope) for part in parts])
+    return np.stack([kernel.structure.value(part, states, region.variables) for part in parts])
 
 
 def _tabulate(
@@ -134,7 +133,7 @@ def _tabulate(
     batch: CircuitBatch,
     side: Literal["left", "right"],
     matrices: list[FloatArray],
-    tables: dict[Scope, FloatArray],
+    tables: dict[int, FloatArray],
 ) -> FloatArray:
     """Values of the keys of a region at all its states, (batch or 1, n_keys, n_states).
 
@@ -148,7 +147,7 @@ def _tabulate(
 
 
 def _base_tables(
-    region: Region, batch: CircuitBatch, side: str, tables: dict[Scope, FloatArray]
+    region: Region, batch: CircuitBatch, side: str, tables: dict[int, FloatArray]
 ) -> FloatArray:
     """Values of the bases of a region at all its states, (batch or 1, n_bases, n_states)."""
     parts = {}
@@ -183,7 +182,7 @@ def _input_table(
     # The other circuit may have more states, which have no mass under this one
     own = layer.masses[units][:, : len(states)]
     masses[0, :, : own.shape[1]] = own
-    cells = batch.X[:, region.scope[0]]
+    cells = batch.X[:, region.variables[0]]
     # One table serves all circuits without evidence here.
     if np.isnan(cells).all():
         return masses
@@ -192,7 +191,7 @@ def _input_table(
 
 
 def _product_table(
-    region: Region, pairing: BasePairing, side: str, tables: dict[Scope, FloatArray]
+    region: Region, pairing: BasePairing, side: str, tables: dict[int, FloatArray]
 ) -> FloatArray:
     """Outer products of the tables of the factors, states in the order of the variables."""
     variables: list[int] = []
@@ -201,11 +200,11 @@ def _product_table(
         table = take(tables[factor.scope], getattr(factor, side), 1)
         values = values[..., :, None] * table[..., None, :]
         values = values.reshape(*values.shape[:2], -1)
-        variables += factor.scope
-    sizes = [region.states[region.scope.index(variable)] for variable in variables]
+        variables += variables_of(factor.scope)
+    sizes = [region.states[region.variables.index(variable)] for variable in variables]
     apart = values.reshape(*values.shape[:2], *sizes)
     # Factors list their variables one after the other, regions in ascending order.
-    order = [2 + variables.index(variable) for variable in region.scope]
+    order = [2 + variables.index(variable) for variable in region.variables]
     return apart.transpose(0, 1, *order).reshape(values.shape)
 
 

@@ -21,6 +21,7 @@ from skcircuits.circuits.structure._scopes import (
     masks_are_laminar,
     variables_of,
 )
+from skcircuits.circuits.structure.units import topological_order
 
 
 def test_masks_are_sets():
@@ -96,3 +97,12 @@ def test_products_of_long_chains():
     X = p.sample(3, random_state=0)
     product = multiply(p, q)
     np.testing.assert_allclose(product.log_prob(X), p.log_prob(X) + q.log_prob(X), rtol=1e-12)
+
+
+def test_long_scopes_are_shared():
+    p, q = chain(60, 0), chain(60, 1)
+    products = [
+        unit for unit in topological_order(multiply(p, q).root) if isinstance(unit, Product)
+    ]
+    assert len(products) > 2 * len({unit.scope for unit in products}) - 2
+    assert len({id(unit.scope) for unit in products}) == len({unit.scope for unit in products})

@@ -9,7 +9,12 @@ from sklearn.base import clone
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product, Sum
 from skcircuits.circuits.engine._passes import log_values
-from skcircuits.circuits.structure.units import WeightedUnit, as_unit, topological_order
+from skcircuits.circuits.structure.units import (
+    WeightedUnit,
+    as_unit,
+    topological_order,
+    union_of_scopes,
+)
 
 
 @pytest.fixture
@@ -173,3 +178,11 @@ def test_input_units_pickle_as_they_are():
     first, second = pickle.loads(pickle.dumps((Circuit(leaf), Circuit(Sum([leaf])))))
     assert first.root is second.root.children[0]
     assert (first.root.p, first.root.note) == (leaf.p, "kept")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_unions_of_scopes_of_any_widths(seed):
+    rng = np.random.default_rng(seed)
+    sizes = rng.choice([1, 2, 3, 60], size=rng.integers(1, 5))
+    scopes = [tuple(sorted(rng.choice(70, size=n, replace=False).tolist())) for n in sizes]
+    assert union_of_scopes(scopes) == tuple(sorted(set().union(*scopes)))
