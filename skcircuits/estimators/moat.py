@@ -210,7 +210,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         Parameters
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
-            Rows. Those of the first call also determine the states and bins of the columns.
+            Rows. Those of the first call also determine the states and bins of the columns, and the
+            probability of new categories.
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -228,9 +229,10 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         X = self._learn_table(X) if first else self._read_next_table(X)
         sample_weight = check_weights(sample_weight, X)
         generator = make_generator(self.random_state)
-        if first:
-            check_observed(X, sample_weight)
+        check_observed(X, sample_weight)
         rows = TrainingRows.of(X, sample_weight)
+        if first:
+            self._expect_new_categories(rows)
         self._prepare_rows(rows)
         rows = self._view_rows(rows)
         codes = self._complete(rows.codes, rows.weight, generator)

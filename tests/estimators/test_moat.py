@@ -615,6 +615,17 @@ def test_weights_of_a_mixture_follow_the_rows_of_the_next_fit():
         assert density.weights_ @ nodes[:, 1] == pytest.approx(X[:, column].mean(), abs=0.03)
 
 
+def test_partial_fit_expects_new_categories():
+    table = pd.DataFrame({"c": ["u", "v", "u"], "d": ["x", "y", "x"]})
+    density = make().partial_fit(table)
+    rows = pd.DataFrame({"c": ["new", None], "d": ["x", "x"]})
+    new, missing = density.score_samples(rows)
+    # One of three categories was seen once
+    assert new - missing == pytest.approx(np.log(1.5 / 4.0))
+    with pytest.raises(ValueError, match="X must have an observed cell"):
+        density.partial_fit(pd.DataFrame({"c": [None, None], "d": [None, None]}))
+
+
 def test_partial_fit_notes_the_negative_log_likelihood(X):
     density = make(learning_rate=1e-9).partial_fit(X)
     assert density.loss_curve_ == pytest.approx([-density.score(X)], abs=1e-6)

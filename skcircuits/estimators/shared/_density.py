@@ -194,12 +194,15 @@ class BaseDensity(
         check_observed(X, sample_weight)
         generator = self._make_generator()
         rows = TrainingRows.of(X, sample_weight)
-        # Rows as they came: states of this density may join categories
-        self._log_unseen_mass = _log_unseen_mass(rows, self._schema.cardinalities)
+        self._expect_new_categories(rows)
         self._prepare_rows(rows)
         rows = self._add_validation(self._view_rows(rows), validation, generator)
         self._fit_rows(rows, generator)
         return self
+
+    def _expect_new_categories(self, rows):
+        """Learn how probable new categories are, from rows as they came: states may join some."""
+        self._log_unseen_mass = _log_unseen_mass(rows, self._schema.cardinalities)
 
     def _prepare_rows(self, rows):
         """Learn how this density sees the cells of a table: rare categories as one state."""
