@@ -6,7 +6,7 @@ deviations of the columns. Run it with one BLAS thread:
     OMP_NUM_THREADS=1 python benchmarks/density_choice.py [TABLES ...]
 
 TABLES: ``low_rank``, ``wide``, ``skewed`` and ``mixed`` (by default), ``components``, ``large``,
-``pairs``, ``tails``, ``thresholds``, ``frequent``.
+``pairs``, ``tails``, ``thresholds``, ``frequent``, ``marginals``.
 ``components`` prints the errors of given numbers of components on the skewed tables. ``mixed``
 reads the tables of ``$SKCIRCUITS_DATA/hybrid`` (default ``../shared/data``) and prints the error of
 imputed numbers and categories instead; ``pairs`` compares what a density says of a number given a
@@ -15,6 +15,8 @@ median and high quantiles of skewed numbers (`_pair_tables`). ``thresholds`` doe
 tables in which a number decides a category (`_threshold_tables`) and prints the largest difference
 by density, and the mean log density of as many other rows. ``frequent`` prints the largest error
 of the probabilities of a value that many rows share, and of intervals that end at it.
+``marginals`` prints the largest errors of distribution functions on numeric tables
+(`_numeric_tables`).
 """
 
 import json
@@ -28,6 +30,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from _frequent_tables import KINDS as FREQUENT_KINDS
+from _numeric_tables import KINDS as NUMERIC_KINDS
+from _numeric_tables import largest_errors
 from _pair_tables import KINDS as PAIR_KINDS
 from _pair_tables import misfits, wages
 from _threshold_tables import KINDS, largest_misfit
@@ -300,6 +304,33 @@ def _largest_error(density, table, value):
     return max(errors)
 
 
+def marginals():
+    """Distributions of single columns and of pairs of numeric tables."""
+    densities = [AutomaticDensity(random_state=0), GaussianMixtureDensity(random_state=0)]
+    print(f"marginals: {' and '.join(map(repr, densities))}: largest errors of distribution")
+    print("  functions of one column and of two, mean log density of other rows; fit seconds")
+    for n_rows in (150, 600, 4000):
+        lines = []
+        for make in NUMERIC_KINDS:
+            others = make(np.random.default_rng(99), 40_000)
+            table, line = make(np.random.default_rng([1, n_rows]), n_rows), []
+            for density in densities:
+                seconds, _ = timed(density.fit, table)
+                errors = largest_errors(density.sample(100_000, random_state=5), others)
+                line.append([*errors, density.score(others[:5000]), seconds])
+            lines.append(np.concatenate(line))
+            _print_marginals(make.__name__, n_rows, lines[-1])
+        _print_marginals("mean", n_rows, np.mean(lines, axis=0))
+
+
+def _print_marginals(name, n_rows, line):
+    shown = "   ".join(
+        f"{single:.3f} {pair:.3f} {score:7.2f} {seconds:5.1f}"
+        for single, pair, score, seconds in line.reshape(-1, 4)
+    )
+    print(f"  {name:10} {n_rows:5} rows   {shown}", flush=True)
+
+
 def main():
     """Run what is named, or all but the largest table."""
     warnings.simplefilter("ignore")
@@ -307,7 +338,7 @@ def main():
         if name in TABLES:
             compare(name)
         else:
-            others = [components, large, mixed, pairs, tails, thresholds, frequent]
+            others = [components, large, mixed, pairs, tails, thresholds, frequent, marginals]
             {run.__name__: run for run in others}[name]()
 
 

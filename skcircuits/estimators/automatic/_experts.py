@@ -14,6 +14,7 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
+from skcircuits.estimators.automatic._marginals import are_misfit
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
@@ -202,6 +203,13 @@ class Expert:
         own = tuple(pool.items())
         return cls("gaussian_mixture", (), own, comparison.starts, None, comparison.n_rows)
 
+    @classmethod
+    def of_candidate(cls, candidate):
+        """A Gaussian mixture from the library of the mixture learner."""
+        shape = candidate.covariance_type
+        factors = {"n_factors": candidate.n_factors} if shape == "factor" else {}
+        return cls.mixture(shape, candidate.n_components, candidate.by_cells, **factors)
+
     @property
     def candidate(self):
         """The candidate of the mixture learner; None if transformed, or a kernel density."""
@@ -211,6 +219,16 @@ class Expert:
         if shape is None or n_components == "rows" or special & own.keys():
             return None
         return Candidate(shape, own.get("n_factors", 0), n_components, own["location_model"])
+
+    @property
+    def is_transformed(self):
+        """Whether columns are transformed."""
+        return "transformation" in dict(self.parameters)
+
+    @property
+    def fit(self):
+        """The fit to some of the rows."""
+        return self.fits.get(self.candidate, self.trial)
 
     def going_on_from(self, fit, n_rows):
         """The same, to start from a fit to some of the rows, `n_rows` of them."""
@@ -253,13 +271,14 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True):
 
     `n_massive`: number of numerical columns with point masses, which are no densities for any
     family then: the two cannot be compared. `may_transform`: whether columns may be transformed
-    even if log densities are compared; units over them have no kernels.
+    even if log densities are compared; units over them have no kernels. On many rows, as many
+    components without transformation are tried then, whose queries take no longer.
 
     Location models and latent trees learn most from few rows. Mixtures of many components with one
     covariance, or of few with separate covariances, and sum-product networks can represent other
     dependences. Transformed columns represent skewed columns and curved relations, with many
-    components also how both depend on categories. Many components without transformation and a
-    component per row are candidates only if cells are predicted, because other queries take long.
+    components also how both depend on categories. Mixtures of still more components and a component
+    per row are candidates only if cells are predicted, because other queries take long.
     """
     n_rows, n_numbers = table.numbers.shape
     n_numbers -= n_massive
@@ -280,16 +299,20 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True):
             found += [mixture("tied", k, location_model=True) for k in (1, 4, 8)]
         else:
             found.append(mixture("tied", 1))
-        n_transformed = 8 if criterion == "cells" else 16 * factor
-        if criterion == "cells" or (may_transform and has_categories):
-            found.append(mixture("shrunk", n_transformed, transformation="johnson"))
         if criterion == "cells":
+            found.append(mixture("shrunk", 8, transformation="johnson"))
             # Curved relations, and groups with dependences of their own, need one everywhere
             least, most = _MANY_COMPONENTS
             if n_rows >= least * _ROWS_PER_COMPONENT:
                 found.append(mixture("shrunk", min(most, n_rows // _ROWS_PER_COMPONENT)))
             if (n_rows * n_numbers) ** 2 <= _MAX_KERNEL_WORK:
                 found.append(mixture("tied", "rows"))
+        elif may_transform:
+            found.append(mixture("shrunk", 16 * factor, transformation="johnson"))
+            # Transformed columns lose linear relations with little noise, in which many rows show
+            # the shapes of skewed columns
+            if n_rows >= _MANY_ROWS:
+                found.append(mixture("shrunk", 16 * factor))
     point_masses = masses.get("point_masses", False)
     experts = {
         "gaussian_mixture": found,
@@ -308,7 +331,7 @@ def with_histograms(experts):
     return [
         replace(own, parameters=(*own.parameters, ("histograms", True)))
         for own in experts
-        if "transformation" in dict(own.parameters)
+        if own.is_transformed
     ]
 
 
@@ -421,6 +444,11 @@ class Trials:
         kept = [experts[i] for i in order if weights[i] >= min(_LEAST_WEIGHT, weights.max())]
         tried = [e.going_on_from(self._trials[e][-1].fit, self.n_rows) for e in kept]
         return dict(zip(tried, self.weights(kept).tolist(), strict=True))
+
+    def are_misfit(self, chosen):
+        """Whether a column is distributed in another way under the mixture of chosen experts."""
+        fits = [(expert.fit, weight) for expert, weight in chosen.items()]
+        return are_misfit(fits, self._table, self.X, self.n_rows)
 
     def report(self, chosen):
         """One row per expert, the chosen ones first, then by loss."""

@@ -51,8 +51,10 @@ class AutomaticDensity(CircuitDensity):
     (`HiddenChowLiuDensity`) and sum-product networks (`WMISPNDensity`). The weights that are best
     for the candidates together are learned by stacking [1]_ and shrunk towards equal weights. The
     candidates with relevant weights are fitted to all rows and combined into one mixture, whose
-    queries are exact. For numerical tables that are described by a single Gaussian, and for large
-    tables, only Gaussian mixtures are used.
+    queries are exact. Large tables, and numerical tables that are described by a single Gaussian,
+    get Gaussian mixtures only. Of other numerical tables, latent trees and sum-product networks are
+    candidates if log densities are compared and the distribution of a column under the Gaussian
+    mixtures differs from that of the rows.
 
     If log densities are compared, a value that many rows have, such as zero in a column of debts
     or a level of a scale, has a positive probability in all families
@@ -265,36 +267,42 @@ class AutomaticDensity(CircuitDensity):
         """Experts to fit to all rows with their weights, and the report."""
         rows, schema, _ = _grouped(rows, schema)
         table = MixtureTable.prepare(rows.X, schema.cardinalities, rows.weight)
-        families, comparison = self._checked_families(), None
+        families, comparison, pool = self._checked_families(), None, None
         has_thresholds = len(schema.columns) < self.n_features_in_
         by_cells = self.selection == "cells"
+        transforms = self._may_transform and not by_cells
         massive = [] if by_cells else _grouped_columns(rows, schema)
         if massive and "gaussian_mixture" in families and not _is_small(table):
             expert = Expert("gaussian_mixture", (("point_masses", "frequent"),))
             return {expert: 1.0}, [{**expert.described(), "weight": 1.0}]
+        later = ()  # families that are only worth their time where Gaussian mixtures do not suit
         if (
             not massive
             and "gaussian_mixture" in families
             and not _suits_trees(table, has_thresholds)
         ):
+            if transforms and _is_small(table):
+                later = [family for family in families if family != "gaussian_mixture"]
             families = ("gaussian_mixture",)
             comparison = Comparison(table, self.selection, EMSettings(), seed)
             pool = _own_pool(table, comparison)
-            if pool is not None:
-                report = comparison.report(pool)
-                total = sum(pool.values())
-                weighed = [{**row, "weight": row.pop("pool") / total} for row in report]
-                return {Expert.pool(pool, comparison): 1.0}, weighed
         experts = experts_for(table, families, self.selection, len(massive), self._may_transform)
-        more = [] if by_cells else with_histograms(experts)
-        if more and len(_grouped_columns(rows, schema, histograms=True)) > len(massive):
-            experts += more
+        if pool is not None:
+            transformed = [own for own in experts if own.is_transformed and transforms]
+            if not transformed or sum(c.n_components for c in pool) == 1 or not comparison.splits:
+                return _weighed_pool(pool, comparison)
+            experts = [*map(Expert.of_candidate, pool), *transformed]
         trials = Trials(table, rows.X, schema, self.selection, seed, self.n_jobs, comparison)
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
+        most = max(_LEAST_EXPERTS if by_cells else _LEAST_MEMBERS, pool_size(table.n_cells))
+        if comparison is None and transforms:
+            experts += _with_histograms(experts, rows, schema, len(massive))
         trials.run(experts)
-        least = _LEAST_EXPERTS if by_cells else _LEAST_MEMBERS
-        weighed, chosen = _weighed_by_many_rows(trials, max(least, pool_size(table.n_cells)))
+        if comparison and transforms and trials.are_misfit(trials.choose(most)):
+            more = experts_for(table, later, self.selection) if later else []
+            trials.run(more + _with_histograms(experts, rows, schema, 0))
+        weighed, chosen = _weighed_by_many_rows(trials, most)
         if by_cells:
             self._column_weights = weighed.column_weights(chosen)
         return chosen, trials.report(chosen)
@@ -315,6 +323,13 @@ def _grouped(rows, schema):
     return replace(rows, X=grouped_rows(rows.X, groups)), schema.grouped(groups), groups
 
 
+def _weighed_pool(pool, comparison):
+    """Gaussian mixtures that were chosen already as one expert, and the report."""
+    total = sum(pool.values())
+    report = [{**row, "weight": row.pop("pool") / total} for row in comparison.report(pool)]
+    return {Expert.pool(pool, comparison): 1.0}, report
+
+
 def _weighed_by_many_rows(trials, most):
     """Trials of experts on many rows, and the chosen ones with the weights that these show.
 
@@ -333,6 +348,16 @@ def _grouped_columns(rows, schema, histograms=False):
     some = rows.take(np.arange(0, len(rows.X), 1 + len(rows.X) // _ENOUGH_ROWS))
     found = grouped_columns(some.X, some.weight, schema.cardinalities, "frequent", histograms)
     return list(found)
+
+
+def _with_histograms(experts, rows, schema, n_massive):
+    """Those of some experts with histograms, if a column's shape is worth one.
+
+    `n_massive`: number of columns with point masses, which have some anyway.
+    """
+    found = with_histograms(experts)
+    worth = found and len(_grouped_columns(rows, schema, histograms=True)) > n_massive
+    return found if worth else []
 
 
 def _n_restarts(weight, n_cells, selection):

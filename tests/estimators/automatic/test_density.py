@@ -168,15 +168,16 @@ def test_thresholds_are_left_out_where_cells_are_predicted():
 def test_more_rows_try_more_components_to_predict_cells():
     rng = np.random.default_rng(0)
 
-    def most_components(n_rows, criterion):
+    def most_components(n_rows, criterion, **more):
         table = MixtureTable.prepare(rng.normal(size=(n_rows, 3)), np.zeros(3, int))
-        experts = experts_for(table, ["gaussian_mixture"], criterion)
+        experts = experts_for(table, ["gaussian_mixture"], criterion, **more)
         found = [dict(expert.parameters) for expert in experts]
         return max(own["n_components"] for own in found if own["covariance_type"] == "shrunk")
 
     assert [most_components(n, "cells") for n in (5000, 1500)] == [48, 25]
     # Queries of a joint density take longer with each component
-    assert most_components(5000, "log_likelihood") == 8
+    assert most_components(5000, "log_likelihood") == 32
+    assert most_components(5000, "log_likelihood", may_transform=False) == 8
 
 
 def test_predictions_of_cells_are_averaged_on_large_tables_too(monkeypatch):
