@@ -38,7 +38,7 @@ _MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
 _MAX_THRESHOLD_NUMBERS = 2  # Gaussians bound at most three columns, of which queries need one
 _ENOUGH_ROWS = 10_000  # to detect whether many have the same number
 _LEAST_MEMBERS = 2  # of a mixture: on many rows, each family represents what others miss
-_LEAST_EXPERTS = 4  # whose predictions of cells are averaged: they gain from many rows, too
+_MOST_EXPERTS = 4  # whose predictions of cells are averaged: more of them hardly gain
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
@@ -79,7 +79,8 @@ class AutomaticDensity(CircuitDensity):
         hidden cells best. Means are restricted to the observed range of a column, extended by one
         standard deviation. The candidates then include, on small tables, mixtures with one
         component per row, and on tables of many rows mixtures of up to 48 components with separate
-        covariances.
+        covariances; latent trees are candidates only on tables without numbers. After a few
+        iterations, the five candidates with the largest weights go on.
     random_state : int, RandomState or None, default=None
         Controls the randomness of the initialisations and of the held-out rows.
     n_jobs : int, default=None
@@ -104,7 +105,8 @@ class AutomaticDensity(CircuitDensity):
     selection_ : list of dict
         One entry for each candidate, with the chosen ones first: its ``family`` and the parameters
         that differ from the defaults of its density, its mean held-out ``loss`` with
-        ``standard_error``, and its ``weight`` in the mixture (0 if it was not chosen). With
+        ``standard_error``, and its ``weight`` in the mixture (0 if it was not chosen). The loss of
+        a candidate that dropped out early is that of its few iterations. With
         ``selection="log_likelihood"`` also ``misfit``: the largest difference in held-out rows
         between the joint frequency of a category and a quarter of a numerical column and its
         probability.
@@ -295,10 +297,10 @@ class AutomaticDensity(CircuitDensity):
         trials = Trials(table, rows.X, schema, self.selection, seed, self.n_jobs, comparison)
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
-        most = max(_LEAST_EXPERTS if by_cells else _LEAST_MEMBERS, pool_size(table.n_cells))
+        most = _MOST_EXPERTS if by_cells else max(_LEAST_MEMBERS, pool_size(table.n_cells))
         if comparison is None and transforms:
             experts += _with_histograms(experts, rows, schema, len(massive))
-        trials.run(experts)
+        trials.run(trials.qualified(experts) if by_cells else experts)
         if comparison and transforms and trials.are_misfit(trials.choose(most)):
             more = experts_for(table, later, self.selection) if later else []
             trials.run(more + _with_histograms(experts, rows, schema, 0))

@@ -29,6 +29,7 @@ from skcircuits.learning.gaussian_mixture._learner import (
     go_on,
     learn_gaussian_mixture,
     start_mixtures,
+    with_bandwidth_of,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.protocols import FloatArray
@@ -50,7 +51,7 @@ MAX_LOCATION_ROWS = 10_000
 _CLASSES = (2, 4, 8)  # latent classes of each combination of categories
 _MANY_ROWS = 1000
 _TRIAL_TOL = 4e-3
-_TRIAL_STEPS = 20
+TRIAL_STEPS = 20
 _LEAST_GAIN = 0.01  # of the loss, or in nats, that several components must make
 _LARGE_GAIN = 0.3  # nats per row
 _POOL_CELLS = 30_000  # tables of more cells get a smaller pool: they need it less
@@ -245,12 +246,24 @@ class Comparison:
 
 
 def try_candidate(
-    part: MixtureTable, candidate: Candidate, settings: EMSettings, seed: int
+    part: MixtureTable,
+    candidate: Candidate,
+    settings: EMSettings,
+    seed: int,
+    max_iter: int = TRIAL_STEPS,
+    begun: MixtureState | None = None,
 ) -> MixtureState:
-    """Fit a candidate to some of the rows, with enough iterations for a comparison."""
+    """Fit a candidate to some of the rows, with enough iterations for a comparison.
+
+    `begun`: the same fit after some of the iterations.
+    """
     # Ranks of candidates settle long before their parameters do
-    settings = replace(settings, n_init=1, tol=_TRIAL_TOL, max_iter=_TRIAL_STEPS)
-    *_, (state,) = learn_pool(part, {candidate: 1}, settings, np.random.default_rng(seed))
+    settings = replace(settings, n_init=1, tol=_TRIAL_TOL, max_iter=max_iter)
+    rng = np.random.default_rng(seed)
+    if begun is not None:
+        own, n_components = _settings_of(candidate, settings), candidate.n_components
+        return [begun, *learn_gaussian_mixture(part, n_components, own, rng, begun)][-1]
+    *_, (state,) = learn_pool(part, {candidate: 1}, settings, rng)
     return state
 
 
@@ -439,13 +452,7 @@ def learn_pool(
     """
     done: tuple[MixtureState, ...] = ()
     for (candidate, times), stream in zip(pool.items(), rng.spawn(len(pool)), strict=True):
-        own = replace(
-            settings,
-            covariance_type=candidate.covariance_type,
-            n_factors=candidate.n_factors,
-            by_cells=candidate.by_cells,
-            by_rows=candidate.by_rows,
-        )
+        own = _settings_of(candidate, settings)
         # Where all starts end in one optimum the mixture is learned once
         copies = times if candidate.is_unique else 1
         fit = fits.get(candidate) if fits else None
@@ -454,6 +461,17 @@ def learn_pool(
                 newest = (*done, *(state,) * copies)
                 yield newest
             done = newest
+
+
+def _settings_of(candidate: Candidate, settings: EMSettings) -> EMSettings:
+    """The settings with the shape of a candidate."""
+    return replace(
+        settings,
+        covariance_type=candidate.covariance_type,
+        n_factors=candidate.n_factors,
+        by_cells=candidate.by_cells,
+        by_rows=candidate.by_rows,
+    )
 
 
 def _starts(
@@ -470,7 +488,8 @@ def _starts(
     """
     n_components, n_all = candidate.n_components, len(table.weights)
     if candidate.by_rows:
-        return start_mixtures(table, n_components, settings, rng, n_mixtures)
+        starts = start_mixtures(table, n_components, settings, rng, n_mixtures)
+        return [with_bandwidth_of(fit, start) for start in starts] if fit else starts
     known = [go_on(fit)] if fit is not None else []
     n_open = n_mixtures - len(known)
     if not n_open:

@@ -45,6 +45,12 @@ class KernelGaussians(FullGaussians):
         stack = GaussianStack(rows, covariance[None], np.zeros(len(rows), np.intp))
         return cls(stack, "tied", covariance, 1.0, 0.0, jitter)
 
+    def with_bandwidth_of(self, other: KernelGaussians) -> KernelGaussians:
+        """The same rows, with the covariance that was learned around others."""
+        covariances = other.stack.distinct_covariances
+        stack = GaussianStack(self.stack.means, covariances, self.stack.shape)
+        return replace(other, stack=stack, jitter=self.jitter)
+
     @property
     def n_gaussians(self) -> None:
         """Patterns of missing cells are not needed."""
@@ -163,6 +169,11 @@ class KernelCategories(Categories):
         weights = table.weights / table.total_weight
         logs = _log_mixed(tables, marginals, chances)
         return cls(logs, marginals, pseudo_count, tables, chances, weights)
+
+    def with_chances_of(self, other: KernelCategories) -> KernelCategories:
+        """The same rows, with the chances that were learned around others."""
+        logs = _log_mixed(self.tables, self.marginals, other.chances)
+        return replace(self, log_probabilities=logs, chances=other.chances)
 
     def n_parameters(self) -> int:
         """Count the free parameters: one chance per column."""

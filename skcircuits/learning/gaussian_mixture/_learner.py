@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -197,6 +198,18 @@ def _begin_by_cells(table: MixtureTable, n_classes: int, settings: EMSettings) -
     categories = LocationCategories.start(table, cells, 0.5 * settings.pseudo_count)
     gaussians = LocationGaussians.start(table, cells, settings.pseudo_count)
     return MixtureState(categories.independent, gaussians, categories)
+
+
+def with_bandwidth_of(fit: MixtureState, start: MixtureState) -> MixtureState:
+    """A kernel density around its own rows, with the bandwidth of one around others."""
+    gaussians = cast(KernelGaussians, start.gaussians)
+    categories = cast(KernelCategories, start.categories)
+    return replace(
+        start,
+        step=_ADAPT_STEPS.start,
+        gaussians=gaussians.with_bandwidth_of(cast(KernelGaussians, fit.gaussians)),
+        categories=categories.with_chances_of(cast(KernelCategories, fit.categories)),
+    )
 
 
 def _begin_by_rows(

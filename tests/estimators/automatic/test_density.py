@@ -113,9 +113,10 @@ def test_a_clone_chooses_again(fitted):
 def test_no_mixture_is_fitted_twice_to_the_same_rows(monkeypatch):
     tried = []
 
-    def noted(part, candidate, settings, seed, fit=_candidates.try_candidate):
-        tried.append(candidate)
-        return fit(part, candidate, settings, seed)
+    def noted(part, candidate, *args, begun=None, fit=_candidates.try_candidate, **kwargs):
+        if begun is None:
+            tried.append(candidate)
+        return fit(part, candidate, *args, begun=begun, **kwargs)
 
     for module in (_candidates, _experts):
         monkeypatch.setattr(module, "try_candidate", noted)
@@ -377,7 +378,25 @@ def test_weights_of_a_mixture_are_learned_from_many_rows(selection, monkeypatch)
 
     monkeypatch.setattr(Trials, "run", counted)
     AutomaticDensity(selection=selection, random_state=0).fit(shared_numbers(True)[:300])
-    assert seen == [60, 210]
+    # Heats and trials of cells are on the same rows
+    assert list(dict.fromkeys(seen)) == [60, 210]
+
+
+def test_candidates_that_are_behind_drop_out_early(monkeypatch):
+    seen, run = [], Trials.run
+
+    def counted(trials, experts):
+        seen.append((len(trials.splits), len(experts)))
+        run(trials, experts)
+
+    monkeypatch.setattr(Trials, "run", counted)
+    table = shared_numbers(True)[:100]
+    density = AutomaticDensity(selection="cells", random_state=0).fit(table)
+    n_candidates = len(density.selection_)
+    assert seen == [(1, n_candidates), (2, 5)]
+    assert n_candidates > 5
+    assert np.isfinite([row["loss"] for row in density.selection_]).all()
+    assert sum(row["weight"] > 0 for row in density.selection_) == len(density.densities_) <= 4
 
 
 def test_one_column_with_a_shared_number():

@@ -7,6 +7,8 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from skcircuits import AutomaticDensity, GaussianMixtureDensity
+from skcircuits.learning.gaussian_mixture._candidates import KERNELS as CANDIDATE
+from skcircuits.learning.gaussian_mixture._candidates import learn_pool
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
 from skcircuits.learning.gaussian_mixture._kernel_density import KernelGaussians
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
@@ -89,6 +91,23 @@ def test_copies_of_a_row_explain_one_another():
     assert one.log_likelihood == pytest.approx(other.log_likelihood)
     *_, single = states(MixtureTable.prepare(X, cardinalities))
     assert one.log_likelihood > 2.0 * single.log_likelihood
+
+
+def test_a_fit_to_some_of_the_rows_is_where_others_start():
+    cardinalities = np.array([0, 0, 0, 2])
+    table = MixtureTable.prepare(curved(120), cardinalities)
+    part = table.take(np.arange(80))
+    settings = EMSettings(tol=0.0, max_iter=40)
+    *_, (fit,) = learn_pool(part, {CANDIDATE: 1}, settings, np.random.default_rng(0))
+    one = replace(settings, max_iter=1)
+    found = {
+        name: list(learn_pool(table, {CANDIDATE: 1}, one, np.random.default_rng(0), fits))
+        for name, fits in (("afresh", None), ("started", {CANDIDATE: fit}))
+    }
+    *_, (best,) = learn_pool(table, {CANDIDATE: 1}, settings, np.random.default_rng(0))
+    loss = {name: best.log_likelihood - state.log_likelihood for name, [[state]] in found.items()}
+    assert loss["started"] < 0.2 * loss["afresh"]
+    assert found["started"][0][0].n_components == len(table.weights)
 
 
 def test_it_follows_a_bend_that_one_component_misses():

@@ -14,6 +14,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     Comparison,
     choose_pool,
     learn_pool,
+    try_candidate,
 )
 from skcircuits.learning.gaussian_mixture._categories import Categories
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
@@ -503,3 +504,16 @@ def test_a_sum_of_columns_moves_no_rows_between_components(covariance_type):
         for density, table in zip(fits, (parts, np.where(np.arange(4) < 3, X, np.nan)), strict=True)
     )
     assert with_sum == pytest.approx(without_sum, abs=0.06)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_trial_goes_on_where_it_was_interrupted(is_done):
+    X, cardinalities = mixed_table(80)
+    table, candidate = MixtureTable.prepare(X, cardinalities), Candidate("tied", 0, 3)
+    whole = try_candidate(table, candidate, EMSettings(), seed=0)
+    begun = try_candidate(table, candidate, EMSettings(), 0, max_iter=20 if is_done else 3)
+    again = try_candidate(table, candidate, EMSettings(), seed=1, begun=begun)
+    assert again.n_iter == whole.n_iter > 3
+    np.testing.assert_array_equal(again.weights, whole.weights)
+    for one, other in zip(moments(table, again), moments(table, whole), strict=True):
+        np.testing.assert_array_equal(one, other)
