@@ -11,7 +11,8 @@ from decimal import Decimal
 from difflib import get_close_matches
 from itertools import repeat
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,9 +99,9 @@ class Column:
     ``name``: name in a dataframe, position in an array; ``categories`` (k,): categories in the
     order of their codes; None for a numerical column; ``is_integral``: true where all numbers seen
     were integers; ``is_ordered``: true where the categories were declared in an order that compares
-    them; ``has_dates``: whether cells are dates, which are numbers of days here; ``is_coarse``:
-    true where floats hardly tell the numbers apart; ``constant``: the number of a column that holds
-    no other; None elsewhere.
+    them; ``has_dates``: whether cells are dates, which are numbers of days here; ``time_zone``:
+    that of dates; ``is_coarse``: true where floats hardly tell the numbers apart; ``constant``: the
+    number of a column that holds no other; None elsewhere.
     """
 
     name: str | int
@@ -108,6 +109,7 @@ class Column:
     is_integral: bool
     is_ordered: bool = False
     has_dates: bool = False
+    time_zone: str | datetime.tzinfo | None = None
     is_coarse: bool = False
     constant: float | None = None
 
@@ -223,7 +225,8 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
     if is_categorical:
         categories = _learn_categories(raw, missing_value)
         return Column(raw.name, categories, False, raw.is_ordered)
-    column = Column(raw.name, None, False, has_dates=_hold_dates(raw.values, missing_value))
+    has_dates = _hold_dates(raw.values, missing_value)
+    column = Column(raw.name, None, False, has_dates=has_dates, time_zone=raw.time_zone)
     numbers = column.encode(raw.values, missing_value=missing_value)
     # Refused here and not where it overflows, in the middle of a fit
     _refuse_tiny_range(raw.name, numbers)
@@ -294,8 +297,17 @@ def _in_days(column: Column, values: NDArray[Any], missing_value: object) -> NDA
             continue
         if not isinstance(cell, datetime.date | np.datetime64):
             raise _other_type(column, "dates", value=cell)
-        days[row] = read_date(column.name, cell)
+        days[row] = read_date(column, cell)
     return days
+
+
+def refuse_other_zone(column: Column, raw: RawColumn) -> None:
+    """Refuse dates with a time zone where those of fit had none, and the reverse."""
+    if not column.has_dates or (column.time_zone is None) == (raw.time_zone is None):
+        return
+    if raw.values.dtype.kind == "M" and not np.isnat(raw.values).all():
+        former = "dates without a time zone" if column.time_zone is None else "dates in a time zone"
+        raise _other_type(column, former, time_zone=raw.time_zone)
 
 
 def _other_type(column: Column, former: str, **got: object) -> ValueError:
@@ -483,24 +495,48 @@ def _refuse_unknown(column: Column, suspects: NDArray[Any], missing_value: objec
 
 
 # Numbers of days hold microseconds for some centuries
-_UNIT = "us"
+_UNIT: Final = "us"
 _PER_DAY = 86_400_000_000
 
 
-def read_date(name: object, value: Any) -> float:
-    """Days since 1970 of a date in a query: a text such as "2024-03-01", or a date object."""
+def read_date(column: Column, value: Any) -> float:
+    """Days since 1970 of a date in a query: a text such as "2024-03-01", or a date object.
+
+    Dates without a time zone are in that of the column.
+    """
+    what = f"What column {column.name!r} is compared with"
     try:
+        is_local = getattr(value, "tzinfo", None) is None
         # NumPy reads ISO texts and date objects alike.
         date = np.datetime64(value if isinstance(value, str) else _without_zone(value))
     except (TypeError, ValueError) as error:
         condition, way_out = "be a date", "Write '2024-03-01', or pass a datetime."
-        what = f"What column {name!r} is compared with"
         raise ValueError(must(what, condition, way_out, value=value)) from error
-    days = to_days(np.array([date]))[0]
-    if np.isnan(days):
-        what = f"What column {name!r} is compared with"
+    if np.isnat(date):
         raise ValueError(must(what, "be a date", value=value))
-    return float(days)
+    if column.time_zone is not None and is_local:
+        date = _between_zones(date, column.time_zone, "UTC")
+    return float(to_days(np.array([date]))[0])
+
+
+def in_local_time(column: Column, dates: NDArray[Any]) -> NDArray[Any]:
+    """Dates of a column in its own time zone, from those in universal time."""
+    if column.time_zone is None:
+        return dates
+    cells = [_between_zones(date, "UTC", column.time_zone) for date in dates.ravel()]
+    return np.array(cells, dtype=dates.dtype).reshape(dates.shape)
+
+
+def _between_zones(
+    date: np.datetime64, own: str | datetime.tzinfo, other: str | datetime.tzinfo
+) -> np.datetime64:
+    """Date and time in another zone at the moment at which they are these in the own zone."""
+    moment = date.astype(f"datetime64[{_UNIT}]").item()
+    if not isinstance(moment, datetime.datetime):  # not a date, or beyond the years of Python
+        return date
+    here, there = (ZoneInfo(zone) if isinstance(zone, str) else zone for zone in (own, other))
+    moved = moment.replace(tzinfo=here).astimezone(there)
+    return np.datetime64(moved.replace(tzinfo=None), _UNIT)
 
 
 def dates_of_days(days: FloatArray) -> NDArray[Any]:
@@ -522,4 +558,8 @@ def _without_zone(value: Any) -> Any:
     """Date object that NumPy reads; numbers are no dates."""
     if isinstance(value, int | float):
         raise TypeError("a number is not a date")
-    return value.to_datetime64() if hasattr(value, "to_datetime64") else value
+    if hasattr(value, "to_datetime64"):
+        return value.to_datetime64()
+    if getattr(value, "tzinfo", None) is not None:
+        return value.astimezone(datetime.UTC).replace(tzinfo=None)
+    return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import tzinfo
 from typing import Any
 
 import narwhals as nw
@@ -26,7 +27,7 @@ class RawColumn:
     objects (missing: None, NaN or a library's own NA); ``is_categorical``: according to the
     dtype, or None if it depends on the cells; ``declared``: categories that the
     dtype declares, in their order; ``is_ordered``: whether it declares that this order compares
-    them.
+    them; ``time_zone``: that of dates, which are in universal time in `values`.
     """
 
     name: str | int
@@ -34,6 +35,7 @@ class RawColumn:
     is_categorical: bool | None
     declared: list[Any] | None = None
     is_ordered: bool = False
+    time_zone: str | tzinfo | None = None
 
 
 def is_frame(X: Any) -> bool:
@@ -83,6 +85,10 @@ def no_numbers_or_categories(name: object, dtype: object) -> ValueError:
 
 
 def _read_series(series: nw.Series[Any]) -> RawColumn:
+    zone = _time_zone(series)
+    if zone is not None and series.dtype == nw.Unknown:
+        # narwhals does not know all time zones of pandas: offsets, and names with underscores
+        series = nw.from_native(series.to_native().dt.tz_convert("UTC"), series_only=True)
     dtype = series.dtype
     if dtype.is_numeric():
         # The cast turns a library's own NA into NaN
@@ -106,7 +112,7 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
         # Dates without times are objects in some libraries; the unit of others shows what
         # numbers of days lose
         dated = series.cast(nw.Datetime("us")) if dtype == nw.Date else series
-        return RawColumn(series.name, dated.to_numpy(), False)
+        return RawColumn(series.name, dated.to_numpy(), False, time_zone=zone)
     if dtype == nw.Object:
         # It depends on the cells: objects may be numbers, categories, or invalid cells
         return RawColumn(series.name, series.to_numpy(), None)
@@ -114,6 +120,15 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
         # A dtype of its own in polars, for cells that could have been anything
         return RawColumn(series.name, np.full(len(series), np.nan), False)
     raise no_numbers_or_categories(series.name, dtype)
+
+
+def _time_zone(series: nw.Series[Any]) -> str | tzinfo | None:
+    """Name of the time zone of dates, or pandas' object where it has none."""
+    if series.implementation.is_pandas_like():
+        zone = getattr(series.to_native().dtype, "tz", None)
+        if zone is not None:
+            return getattr(zone, "key", None) or getattr(zone, "zone", None) or zone
+    return getattr(series.dtype, "time_zone", None)
 
 
 def _declared_categories(series: nw.Series[Any]) -> tuple[list[Any] | None, bool]:
@@ -145,9 +160,12 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
         return frame.to_native()
     restorable = [name for name in columns if _can_hold(known, name, columns[name])]
     # Dates are read, and come back, in universal time
-    zones = {name: getattr(known.schema[name], "time_zone", None) for name in restorable}
+    zones = {name: _time_zone(known[name]) for name in restorable}
     frame = frame.with_columns(
-        nw.col(name).dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+        # Zones without a name are pandas' own, whose dtypes come back below
+        nw.col(name)
+        .dt.replace_time_zone("UTC")
+        .dt.convert_time_zone(zone if isinstance(zone, str) else "UTC")
         for name, zone in zones.items()
         if zone is not None
     )
@@ -159,7 +177,9 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
     casts = [
         nw.col(name).cast(_without_seconds(known.schema[name]))
         for name in restorable
-        if known.schema[name] not in (nw.Categorical, nw.Enum) or columns[name].dtype == object
+        if known.schema[name] != nw.Unknown
+        and not isinstance(zones[name], tzinfo)
+        and (known.schema[name] not in (nw.Categorical, nw.Enum) or columns[name].dtype == object)
     ]
     return frame.with_columns(*casts).to_native() if casts else frame.to_native()
 

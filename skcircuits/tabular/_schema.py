@@ -21,6 +21,7 @@ from skcircuits.tabular._columns import (
     holds_categories,
     is_missing,
     learn_column,
+    refuse_other_zone,
 )
 from skcircuits.tabular._frames import (
     RawColumn,
@@ -169,6 +170,7 @@ class TableSchema:
     ) -> FloatArray:
         encoded = np.empty((len(raw_columns[0].values), len(self.columns)))
         for j, (column, raw) in enumerate(zip(self.columns, raw_columns, strict=True)):
+            refuse_other_zone(column, raw)
             encoded[:, j] = column.encode(
                 raw.values, missing_value=self.missing_value, refuse_unknown=refuse_unknown
             )

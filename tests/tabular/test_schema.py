@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from skcircuits import GaussianMixtureDensity
+from skcircuits import ChowLiuDensity, GaussianMixtureDensity, col
 from skcircuits.tabular import TableSchema
 
 
@@ -311,6 +311,44 @@ def test_columns_of_another_type_than_in_fit_are_refused():
     for schema in (dated, counted):
         assert np.isnan(schema.encode(pd.DataFrame({"x": [np.nan, None]}))).all()
         assert np.isnan(schema.encode(pd.DataFrame({"x": [pd.NaT, pd.NaT]}, dtype=object))).all()
+
+
+OFFSET = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("zone", ["Europe/Paris", "America/New_York", "UTC", OFFSET], ids=str)
+def test_dates_of_queries_are_in_the_time_zone_of_their_column(library, zone):
+    days = pd.date_range("2020-01-01", periods=4, tz=zone)
+    X = pd.DataFrame({"day": days})
+    if library == "polars":  # built by polars itself: its conversion from pandas needs pyarrow
+        if zone is OFFSET:
+            pytest.skip("polars knows names of zones only")
+        naive = pl.Series("day", days.tz_localize(None).tolist())
+        X = naive.dt.replace_time_zone(zone).to_frame()
+    density = ChowLiuDensity(pseudo_count=1e-9).fit(X)
+    third = datetime.datetime(2020, 1, 3)
+    for bound in ("2020-01-03", third, third.date(), days[2], days[2].to_pydatetime()):
+        assert density.probability({"day": (bound, None)}) == pytest.approx(0.5, abs=1e-6)
+        assert density.probability(col("day") < bound) == pytest.approx(0.5, abs=1e-6)
+    assert density.quantile(0.7, "day") == np.datetime64("2020-01-03")
+    ends = [datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 4)]
+    assert density.interval(0.9, "day").tolist() == ends
+    schema, encoded = TableSchema.learn_and_encode(X)
+    assert schema.decode(encoded).equals(X)
+
+
+def test_dates_with_and_without_a_time_zone_are_not_mixed():
+    naive = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=3)})
+    aware = naive.apply(lambda days: days.dt.tz_localize("Europe/Paris"))
+    with pytest.raises(ValueError, match="be dates without a time zone, as in fit; got time_zone="):
+        TableSchema.learn(naive).encode(aware)
+    with pytest.raises(ValueError, match="be dates in a time zone, as in fit; got time_zone=None"):
+        TableSchema.learn(aware).encode(naive)
+    in_other_zone = aware.apply(lambda days: days.dt.tz_convert("Asia/Tokyo"))
+    schema = TableSchema.learn(aware)
+    np.testing.assert_array_equal(schema.encode(in_other_zone), schema.encode(aware))
+    assert np.isnan(schema.encode(naive.mask(naive.notna()))).all()
 
 
 def test_objects_that_are_all_dates_are_days():

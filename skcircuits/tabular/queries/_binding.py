@@ -166,7 +166,7 @@ class Binder:
     def _cell(self, column: Column, value: Any) -> float:
         """Constant of a numerical column as the float that the table is encoded to."""
         if column.has_dates:
-            return read_date(column.name, value)
+            return read_date(column, value)
         return self._number(f"column {column.name!r}", value)
 
     def _number(self, what: str, value: Any) -> float:

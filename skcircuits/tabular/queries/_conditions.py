@@ -443,7 +443,7 @@ def _read_interval(column: Column, constraint: Any) -> NumberSet:
 def _read_number(column: Column, value: Any, constraint: Any = None) -> float:
     """Read one bound, as the float that the table is encoded to."""
     if column.has_dates:
-        return read_date(column.name, value)
+        return read_date(column, value)
     if type(value) is float and value == value:  # the usual case
         return value
     shown = value if constraint is None else constraint

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.tabular._columns import around_constants
+from skcircuits.tabular._columns import around_constants, in_local_time
 
 # Integers that are tried one by one as ends of an interval
 _MAX_RUN = 4096
@@ -45,11 +45,11 @@ class ColumnUnderConditions:
 
     def quantiles(self, levels):
         """Smallest values (n_conditions, k) that the distribution reaches levels (k,) at."""
-        return self._column.decode(self._quantiles(levels))
+        return in_local_time(self._column, self._column.decode(self._quantiles(levels)))
 
     def shortest_intervals(self, level):
         """Shortest intervals (n_conditions, 2) that hold a fraction of the values."""
-        return self._column.decode(self._shortest(level))
+        return in_local_time(self._column, self._column.decode(self._shortest(level)))
 
     def _quantiles(self, levels):
         """Quantiles (n_conditions, k), encoded, at levels (k,) or (n_conditions, k)."""
