@@ -388,10 +388,15 @@ class GaussianMixtureDensity(CircuitDensity):
             # Set first: the comparison asks for probabilities, too
             self._misfits = {}
             self._misfits = self._describe_misfits()
-        for j in list(self._misfits):
-            if not np.isnan([boxes.lower[:, j], boxes.upper[:, j]]).all():
-                # Once is enough: some queries ask many times
-                warnings.warn(self._misfits.pop(j), stacklevel=4)
+        is_bounded = ~np.isnan([boxes.lower, boxes.upper]).all(axis=(0, 1))
+        # Once is enough: some queries ask many times
+        found = [self._misfits.pop(j) for j in list(self._misfits) if is_bounded[j]]
+        if found:
+            warnings.warn(
+                f"Conditions on {', '.join(found)} have inaccurate probabilities. Set "
+                "point_masses='frequent', or name such columns in categorical_features.",
+                stacklevel=4,
+            )
         return super()._log_evidence(boxes, observed)
 
     def _describe_misfits(self):
@@ -403,10 +408,8 @@ class GaussianMixtureDensity(CircuitDensity):
             worst = np.abs(found - frequencies).argmax()
             if abs(found[worst] - frequencies[worst]) > _MAX_MISFIT:
                 described[j] = (
-                    f"Conditions on column {name!r} have inaccurate probabilities: "
-                    f"{frequencies[worst]:.2g} of its cells are {values[worst]:g}, and Gaussians "
-                    f"give this value {found[worst]:.2g}. Set point_masses='frequent', or name the "
-                    "column in categorical_features."
+                    f"column {name!r} ({frequencies[worst]:.2g} of its cells are "
+                    f"{values[worst]:g}, and Gaussians give this value {found[worst]:.2g})"
                 )
         return described
 

@@ -78,7 +78,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         for no bound), or a dict by name (``{"age": 0}``). ``"observed"`` uses the smallest and
         largest values in `fit`. None means no bounds.
     round_integers : bool, default=False
-        Whether to round means in columns that held only integers in `fit`.
+        Whether to round means in columns that held only integers in `fit`, which then keep their
+        integer dtype. By default they become floats (also of nullable integers), as in
+        scikit-learn's imputers, because rounding would bias averages of imputed columns.
     add_indicator : bool, default=False
         Whether to append an indicator column for each column that had missing values in `fit`,
         which is 1 if the cell was missing.

@@ -459,7 +459,7 @@ def test_queries_on_frequent_values_without_point_masses_warn_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         density.probability("x > 0 and constant == 7")
-    with pytest.warns(UserWarning, match="column 'fee'.* cells are 0, and Gaussians .* 0[.]"):
+    with pytest.warns(UserWarning, match="column 'fee'.* cells are 0, and Gaussians .* 0[)]"):
         density.probability("fee <= 0")
     with pytest.warns(UserWarning, match="column 'level'"):
         density.probability("x > 0", given="level == 5")
@@ -467,3 +467,19 @@ def test_queries_on_frequent_values_without_point_masses_warn_once():
         warnings.simplefilter("error")
         density.quantile(0.9, "fee")
         density.set_params(point_masses="frequent").fit(frame).probability("fee <= 0")
+
+
+def test_one_warning_names_all_columns_of_a_question_that_are_far_from_normal():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((200, 3)) < 0.4, 0.0, rng.exponential(size=(200, 3)))
+    density = GaussianMixtureDensity(n_components=1).fit(X)
+    with warnings.catch_warnings(record=True) as record:
+        warnings.simplefilter("always")
+        density.quantile([0.2, 0.5, 0.8], 0, given="x1 > 0.5")
+        density.probability("x0 > 0.5 and x1 > 0.5")
+    (message,) = [str(warning.message) for warning in record]
+    assert "column 0 (" in message
+    assert "column 1 (" in message
+    assert "column 2 (" not in message
+    with pytest.warns(UserWarning, match="^Conditions on column 2 "):
+        density.probability("x2 > 0.5")

@@ -134,14 +134,18 @@ def test_draws_of_whole_numbers_are_whole():
     assert (tables[:, -1, 0] == 7.5).all()
 
 
-@pytest.mark.parametrize(("strategy", "dtype"), [("sample", "Int64"), ("mean", "float64")])
-def test_integers_of_a_frame_stay_integers_when_drawn(strategy, dtype):
+@pytest.mark.parametrize(
+    ("strategy", "rounds", "dtype"),
+    [("sample", False, "Int64"), ("mean", False, "float64"), ("mean", True, "Int64")],
+)
+def test_integers_of_a_frame_stay_integers_when_drawn_or_rounded(strategy, rounds, dtype):
     rng = np.random.default_rng(0)
     counts = rng.integers(0, 1000, size=200)
     X = pd.DataFrame({"n": counts, "x": counts + rng.normal(size=200)}).astype({"n": "Int64"})
     X.loc[::4, "n"] = pd.NA
     density = GaussianMixtureDensity(n_components=1, random_state=0)
-    imputer = CircuitImputer(density=density, strategy=strategy, random_state=0)
+    settings = {"strategy": strategy, "round_integers": rounds}
+    imputer = CircuitImputer(density=density, random_state=0, **settings)
     completed = imputer.set_output(transform="pandas").fit_transform(X)
     assert completed["n"].dtype.name == dtype
 

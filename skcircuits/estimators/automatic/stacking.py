@@ -149,17 +149,19 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
         part = rows.hold_out(self.validation_fraction, generator) if holds_out else rows
         refits = len(part.X) < len(rows.X)
         with whole_fit(self, len(self._members(seeds)) * (1 + refits)) as fit:
-            self.estimators_ = self._fit_members(seeds, part, rows.validation, fit)
+            # Only the last fits say that they need more iterations
+            members = self._members(seeds, is_last=not refits)
+            self.estimators_ = self._fit_members(members, part, rows.validation, fit)
             self.weights_ = self._learn_weights(part) if self._given is None else self._given[1]
             if refits:
-                self.estimators_ = self._fit_members(seeds, rows, None, fit)
+                self.estimators_ = self._fit_members(self._members(seeds), rows, None, fit)
         self.circuit_ = self._mixture(self.weights_)
         fitted = iter(self.estimators_)
         self.named_estimators_ = Bunch(
             **{name: e if _is_dropped(e) else next(fitted) for name, e in self.estimators}
         )
 
-    def _members(self, seeds):
+    def _members(self, seeds, is_last=True):
         """Unfitted copies of the densities, seeded where they have no seed."""
         if self._given is not None:
             return [member._clone_for_draw() for member in self._given[0]]
@@ -167,20 +169,21 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
         for (name, given), seed in zip(self.estimators, seeds, strict=True):
             if not _is_dropped(given):
                 member = clone(given)
-                member._convergence_way_out = f"Increase {name}__max_iter or {name}__tol."
+                way_out = f"Increase {name}__max_iter or {name}__tol."
+                member._convergence_way_out = way_out if is_last else None
                 if member.get_params(deep=False).get("random_state", seed) is None:
                     member.set_params(random_state=seed)
                 members.append(member)
         return members
 
-    def _fit_members(self, seeds, rows, validation, fit):
-        """Fit copies of the densities, each as a task for callbacks."""
+    def _fit_members(self, members, rows, validation, fit):
+        """Fit densities, each as a task for callbacks."""
         given = None if validation is None else validation.X
         return Parallel(n_jobs=self.n_jobs)(
             delayed(_fit_member)(
                 self, member, fit.subcontext(task_name=type(member).__name__), rows, given
             )
-            for member in self._members(seeds)
+            for member in members
         )
 
     def _learn_weights(self, part):

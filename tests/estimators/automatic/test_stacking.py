@@ -1,6 +1,7 @@
 """Mixtures of several densities with learned weights."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -220,3 +221,12 @@ def test_all_training_rows_decide_which_values_are_point_masses(seed):
     assert np.isfinite(density.score_samples(X)).all()
     for member in density.estimators_:
         assert member.circuit_.plan.massive_variables == {1}
+
+
+def test_members_warn_once_although_they_are_fitted_twice():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    members = [("a", GaussianMixtureDensity(n_components=2, max_iter=1, tol=0.0))]
+    with warnings.catch_warnings(record=True) as record:
+        warnings.simplefilter("always")
+        StackingDensity(members, random_state=0).fit(X)
+    assert ["a__max_iter" in str(warning.message) for warning in record] == [True]
