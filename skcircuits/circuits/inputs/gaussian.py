@@ -270,7 +270,7 @@ class MultivariateGaussianLayer(DifferentiableLayer):
 
 
 class _GaussianMasses(BoxMasses):
-    """Boxes of joint Gaussians; of two bounded columns without integrals where they may be."""
+    """Boxes of joint Gaussians, with absolute errors: small ones are not integrated again."""
 
     _layer: MultivariateGaussianLayer
 

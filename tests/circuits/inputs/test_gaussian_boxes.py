@@ -2,7 +2,10 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from skcircuits.circuits.inputs._gaussian_integrals import log_box_probability
+from skcircuits.circuits.inputs._gaussian_integrals import (
+    log_box_probability,
+    log_standard_box,
+)
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.numerics._arrays import log_ndtr_difference
 from skcircuits.numerics._gaussian_stack import GaussianStack
@@ -137,3 +140,30 @@ def test_rectangles_with_an_end_next_to_the_mean():
         for end in (0.0, 1e-320)
     )
     np.testing.assert_allclose(next_to_it, at_mean, rtol=1e-12)
+
+
+def test_three_sides_are_found_without_a_search_for_peaks(monkeypatch):
+    rng = np.random.default_rng(0)
+    n_boxes = 16
+    roots = rng.normal(size=(n_boxes, 3, 3))
+    noise = rng.choice([1e-6, 1e-3, 0.1, 1.0], size=n_boxes)
+    # Nearly determined, and nearly the same
+    roots[::4, :, 1:] *= 0.01
+    covariances = roots @ roots.transpose(0, 2, 1) + noise[:, None, None] * np.eye(3)
+    stds = np.sqrt(np.einsum("nii->ni", covariances))
+    correlations = (covariances / stds[:, :, None] / stds[:, None]).transpose(1, 2, 0)
+    low = rng.normal(size=(3, n_boxes))
+    high = low + rng.choice([0.01, 0.3, 3.0], size=n_boxes)
+    low[0, :4], high[1, 2:6] = -np.inf, np.inf
+    # No mass is above one: all are integrated on the log scale
+    expected = np.exp(log_standard_box(low, high, correlations, least_mass=1.0))
+    found = np.exp(log_standard_box(low, high, correlations, least_mass=0.0))
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-13)
+
+    def refuse(*_):
+        raise AssertionError("three columns were integrated on the log scale")
+
+    monkeypatch.setattr("skcircuits.circuits.inputs._gaussian_integrals._log_integral", refuse)
+    smooth = np.abs(correlations - np.eye(3)[:, :, None]).max(axis=(0, 1)) < 0.95
+    assert smooth.sum() > 4
+    log_standard_box(low[:, smooth], high[:, smooth], correlations[:, :, smooth], least_mass=0.0)
