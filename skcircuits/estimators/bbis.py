@@ -243,8 +243,8 @@ class BBISWeighter(
         -----
         UserWarning
             If the target has zeros next to the samples, if marginals contradict the probabilities
-            of known states (all of up to 4096, or else few at or next to the samples that hold
-            nearly all the probability of these), if few samples carry nearly all of the weight (or
+            of known states (all of up to 4096, or else probable ones that a search finds, if they
+            hold most of the probability), if few samples carry nearly all of the weight (or
             would do so without the uniform weights), if the weights hardly bring the samples closer
             to the target, or if its score is not the gradient of its log density or depends on
             other rows.

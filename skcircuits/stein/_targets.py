@@ -124,7 +124,7 @@ def full_conditionals(target: DiscreteTarget, X: FloatArray) -> Iterator[tuple[i
         return
     for variable in variables:
         observed = X[~np.isnan(X[:, variable])]
-        yield variable, _log_full_conditional(target, observed, variable, int(counts[variable]))
+        yield variable, log_probabilities_along(target, observed, variable, int(counts[variable]))
 
 
 def meets_zeros(target: DiscreteTarget, X: FloatArray) -> bool:
@@ -132,9 +132,10 @@ def meets_zeros(target: DiscreteTarget, X: FloatArray) -> bool:
     return any(bool(np.isneginf(table).any()) for _, table in full_conditionals(target, X))
 
 
-def _log_full_conditional(
+def log_probabilities_along(
     target: DiscreteTarget, X: FloatArray, variable: int, n_states: int
 ) -> FloatArray:
+    """Evaluate a categorical target at every state of a variable, all else fixed, (n, n_states)."""
     # Every row in every state, which also serves collapsed rows.
     moved = np.repeat(X, n_states, axis=0)
     moved[:, variable] = np.tile(np.arange(n_states), len(X))

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
@@ -18,6 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from skcircuits import BBISWeighter, ChowLiuDensity, GaussianMixtureDensity, MoATDensity
 from skcircuits.circuits import Circuit, MultivariateGaussian
 from skcircuits.estimators.targets import _weighing
+from skcircuits.estimators.targets._probable_states import probable_states
 from skcircuits.estimators.targets._weighted_samples import collapsed_discrepancy
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
@@ -953,6 +954,39 @@ def test_probable_states_that_samples_miss_are_told(shape):
     with pytest.warns(UserWarning, match="marginal probabilities are wrong by up to"):
         weighter = BBISWeighter(target=target).fit(X)
     assert marginal_error(weighter.marginals(), target) > 0.1
+
+
+@pytest.mark.parametrize("has_peak", [True, False])
+def test_probable_states_far_from_samples_are_told(has_peak):
+    """Few of 19683 states hold nearly all: several changes of single variables lead there."""
+    rng = np.random.default_rng(1)
+    strength = 1.5 if has_peak else 0.1
+    shapes = [[3 if j in (i, i + 1) else 1 for j in range(9)] for i in range(8)]
+    target = Table(strength * sum(rng.normal(size=shape) for shape in shapes))
+    X = rng.integers(3, size=(100, 9)).astype(float)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        weighter = BBISWeighter(target=target).fit(X)
+    is_told = any("marginal probabilities are wrong" in str(w.message) for w in caught)
+    assert is_told == has_peak
+    assert (marginal_error(weighter.marginals(), target) > 0.1) == has_peak
+
+
+def test_probable_states_hold_what_the_target_tells():
+    rng = np.random.default_rng(0)
+    table = sum(
+        2.0 * rng.normal(size=[2 if j in (i, i + 1) else 1 for j in range(14)]) for i in range(13)
+    )
+    samples = rng.integers(2, size=(20, 14)).astype(float)
+    rows, log_prob, log_missed = probable_states(Table(table), samples)
+    assert len(np.unique(rows, axis=0)) == len(rows) < table.size
+    assert_allclose(log_prob, table[tuple(rows.astype(int).T)])
+    # Hardly another state is more probable, and those next to the states are most that they miss
+    held, most, whole = (
+        np.exp(logsumexp(v)) for v in (log_prob, np.sort(table.ravel())[-len(rows) :], table)
+    )
+    assert 0.99 * most < held <= (1 + 1e-9) * most
+    assert 0.5 * (whole - held) < np.exp(log_missed) <= (1 + 1e-9) * (whole - held)
 
 
 def test_collapsed_samples_have_the_probabilities_of_what_remains():

@@ -1,8 +1,7 @@
 """The quadratic form that Stein weights minimise, from samples, a target and a kernel.
 
 Where the probabilities of the states of a categorical target are known, weights are compared with
-them: of all states where they are few, and otherwise, up to a constant, of the samples and the
-states that differ from one of them in a single variable.
+them: of all states where they are few, and otherwise of the most probable ones.
 """
 
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ import numpy as np
 from scipy.special import softmax
 
 from skcircuits.estimators.targets._learned_targets import ColumnUnits, GivenGradients, Whitening
+from skcircuits.estimators.targets._probable_states import error_of_marginals
 from skcircuits.estimators.targets._weighted_samples import (
     collapsed_discrepancy,
     complete_rows,
@@ -43,7 +43,6 @@ from skcircuits.stein._ridge import (
     state_functions,
 )
 from skcircuits.stein._targets import (
-    full_conditionals,
     is_continuous,
     log_probabilities,
     meets_zeros,
@@ -70,9 +69,6 @@ STUCK_PART = 0.5
 MAX_DENSE_ROWS, AUTOMATIC_RANK = 5000, 300
 # States that are listed
 MAX_STATES = 2**12
-# Most probable states next to samples that are looked at, and the effective number of them below
-# which they hold so much that other states hardly matter.
-MAX_NEAR, FEW_STATES = 1000, 10.0
 
 
 @dataclass(frozen=True)
@@ -208,7 +204,7 @@ class WeighingProblem:
             # The error is known: nothing else tells more.
             error, size_alone, n_equivalent = 0.0, np.inf, np.inf
         elif self.chooses_states and not np.isnan(distinct).any():
-            marginal_error = error_near_samples(self.target, distinct, totals)
+            marginal_error = error_of_marginals(self.target, distinct, totals)
         weights = np.zeros(len(self.samples))
         weights[self.possible] = (totals / counts)[which]
         return WeighedSamples(
@@ -442,37 +438,3 @@ def _around(values):
     """Sum over all states that differ in one variable."""
     sums = (values.sum(axis=j, keepdims=True) - values for j in range(values.ndim))
     return sum(sums, np.zeros(values.shape))
-
-
-def error_near_samples(target, samples, weights):
-    """Largest error of a single marginal if few states near complete samples hold nearly all.
-
-    Zero if these are not few: the others, which are not known, may hold most of the probability.
-    """
-    samples = without_other_columns(target, samples)
-    rows = _probable_rows(target, samples)
-    probabilities = softmax(log_probabilities(target, rows))
-    if 1.0 / (probabilities**2).sum() >= FEW_STATES:
-        return 0.0
-    counts = state_counts(target, samples.shape[1])
-    pairs = [(samples, weights), (rows, -probabilities)]
-    codes, signed = (np.concatenate(part) for part in zip(*pairs))
-    codes = codes.astype(np.int64)
-    return max(np.abs(np.bincount(c, signed, k)).max() for c, k in zip(codes.T, counts))
-
-
-def _probable_rows(target, samples):
-    """Give the most probable of the samples and the states next to them."""
-    log_prob = log_probabilities(target, samples)
-    rows, values = [samples], [log_prob]
-    for variable, table in full_conditionals(target, samples):
-        own = samples[:, [variable]].astype(np.int64)
-        moved = log_prob[:, None] + table - np.take_along_axis(table, own, axis=1)
-        best = np.argsort(-moved, axis=None)[:MAX_NEAR]
-        which, states = np.unravel_index(best, moved.shape)
-        rows.append(samples[which])
-        rows[-1][:, variable] = states
-        values.append(moved[which, states])
-    rows, values = np.concatenate(rows), np.concatenate(values)
-    rows = rows[np.argsort(-values, kind="stable")[:MAX_NEAR]]
-    return rows[unique_rows(rows)[0]]
