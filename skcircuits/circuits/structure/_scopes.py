@@ -123,10 +123,13 @@ class Supports:
         self._place_fields(order)
         self._states: dict[int, int] = {}
         # Equal masks are one object: most units of most circuits allow everything.
-        known: dict[int, int] = {}
+        known: dict[bytes, int] = {}
+        n_bytes = self._n_bits // 8 + 1
         for unit in order:
             states = self._states_of(unit)
-            self._states[id(unit)] = known.setdefault(states, states)
+            # Hashes of integers are remainders, by which masks of chains collide
+            key = states.to_bytes(n_bytes, "little")
+            self._states[id(unit)] = known.setdefault(key, states)
 
     def _place_fields(self, units: list[Unit]) -> None:
         """Give each variable a bit per state or interval and a guard bit above them."""
