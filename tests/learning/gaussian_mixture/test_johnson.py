@@ -70,10 +70,9 @@ def test_batches_keep_the_map_of_the_first():
 
 
 @pytest.mark.parametrize(
-    ("selection", "n_columns", "expected"),
-    [("cells", 4, True), ("log_likelihood", 4, True), ("log_likelihood", 3, False)],
+    ("selection", "n_columns"), [("cells", 4), ("log_likelihood", 4), ("log_likelihood", 3)]
 )
-def test_they_are_tried_for_cells_and_on_tables_with_categories(selection, n_columns, expected):
+def test_they_are_tried_for_cells_and_for_log_densities(selection, n_columns):
     density = AutomaticDensity(
         families=["gaussian_mixture"],
         selection=selection,
@@ -81,4 +80,11 @@ def test_they_are_tried_for_cells_and_on_tables_with_categories(selection, n_col
         random_state=0,
     )
     tried = density.fit(skewed(150)[:, :n_columns]).selection_
-    assert any(row.get("transformation") == "johnson" for row in tried) == expected
+    assert any(row.get("transformation") == "johnson" for row in tried)
+
+
+def test_they_are_not_tried_where_kernels_need_log_densities():
+    density = AutomaticDensity(families=["gaussian_mixture"], random_state=0)
+    density._may_transform = False
+    tried = density.fit(skewed(150)[:, :3]).selection_
+    assert not any("transformation" in row for row in tried)
