@@ -160,7 +160,7 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
         return frame.to_native()
     restorable = [name for name in columns if _can_hold(known, name, columns[name])]
     # Dates are read, and come back, in universal time
-    zones = {name: _time_zone(known[name]) for name in restorable}
+    zones = {name: _time_zone(known.get_column(name)) for name in restorable}
     frame = frame.with_columns(
         # Zones without a name are pandas' own, whose dtypes come back below
         nw.col(name)
@@ -242,7 +242,7 @@ def _can_hold(known: nw.DataFrame[Any], name: Any, values: NDArray[Any]) -> bool
         holds_all = len(numbers) == len(values) or _is_nullable(known, name)
         return holds_all and bool((numbers == np.floor(numbers)).all()) and _fits(dtype, numbers)
     if dtype in (nw.Categorical, nw.Enum):
-        declared, _ = _declared_categories(known[name])
+        declared, _ = _declared_categories(known.get_column(name))
         return declared is None or {*values.tolist()} <= {*declared, None}
     if dtype == nw.Boolean:
         return _is_nullable(known, name) or all(value is not None for value in values.tolist())

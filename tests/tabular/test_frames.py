@@ -39,6 +39,16 @@ def test_columns_with_numbers_as_names():
     assert [column.name for column in columns] == [0, 1]
 
 
+@pytest.mark.parametrize("names", [[0, 1], [("a", 1), ("b", 2)]], ids=["numbers", "levels"])
+def test_columns_with_names_that_are_no_texts_come_back(names):
+    words = pd.Categorical(["u", "v"], ["v", "u"])
+    frame = pd.DataFrame({"x": [1, 2], "word": words}).set_axis(pd.Index(names), axis=1)
+    number, word = read_columns(frame)
+    again = build_frame(dict(zip(frame.columns, [number.values, np.array(word.values)])), frame)
+    assert again.dtypes.tolist() == frame.dtypes.tolist()
+    assert again.to_numpy().tolist() == frame.to_numpy().tolist()
+
+
 def test_dtypes_come_back_where_they_can_hold_the_cells():
     like = pl.DataFrame({"small": pl.Series([1], dtype=pl.Int8), "real": [0.5]})
     fits = build_frame({"small": np.array([3.0, 4.0]), "real": np.array([1.0, 2.0])}, like)
