@@ -475,8 +475,8 @@ def test_one_warning_names_all_columns_of_a_question_that_are_far_from_normal():
     density = GaussianMixtureDensity(n_components=1).fit(X)
     with warnings.catch_warnings(record=True) as record:
         warnings.simplefilter("always")
-        density.quantile([0.2, 0.5, 0.8], 0, given="x1 > 0.5")
         density.probability("x0 > 0.5 and x1 > 0.5")
+        density.quantile([0.2, 0.5, 0.8], 0, given="x1 > 0.5")
     (message,) = [str(warning.message) for warning in record]
     assert "column 0 (" in message
     assert "column 1 (" in message
