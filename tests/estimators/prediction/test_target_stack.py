@@ -109,6 +109,18 @@ def test_stacking_lowers_the_log_loss_of_a_classifier_that_is_too_sure(stacked, 
     assert losses[0] < 0.9 * losses[1]
 
 
+def test_held_out_rows_choose_the_number_of_trees():
+    X = np.random.default_rng(0).uniform(size=(300, 2))
+    few = _target_stack.N_TREES[0]
+    # Half of the labels are wrong: the trees that follow learn nothing else
+    y = (X[:, 0] > 0.5) ^ (np.random.default_rng(1).random(300) < 0.5)
+    chosen = [
+        classifier().fit(rows, labels)._stack.members.trees.n_iter_
+        for rows, labels in ((X, X[:, 0] > 0.5), (hide(X, 0.5), y))
+    ]
+    assert chosen[0] > chosen[1] == few
+
+
 def test_weights_follow_what_is_right(iris):
     """Circles have means in common: Gaussians per class see them, linear models do not."""
     X, y = make_gaussian_quantiles(n_samples=300, n_features=3, n_classes=2, random_state=0)
@@ -307,6 +319,13 @@ def test_answers_are_no_more_extreme_than_targets(training):
         most = 1.0 if training.n_classes else training.targets.max()
         assert (found >= least).all()
         assert (found <= most).all()
+
+
+def test_first_trees_are_those_of_a_shorter_fit(training):
+    n_trees = _target_stack.N_TREES[0]
+    whole, short = (Members.fit(training, True, 0, n) for n in (n_trees + 1, n_trees))
+    *_, expected = short.answers(training.rows)
+    np.testing.assert_allclose(whole.of_first_trees(training.rows)[0], expected, rtol=1e-12)
 
 
 def test_trees_learn_from_hidden_cells_unless_they_must_not(training):
