@@ -30,7 +30,7 @@ from skcircuits.numerics._factor_stack import (
 )
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.numerics._small_cholesky import gram_of_lower
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Largest squared residual of the cells of the prior, and that of a component without factors, whose
 # noise is all of its variance
@@ -77,7 +77,13 @@ class FactorGaussians:
         )
         return cls(stack, 0.0, jitter)
 
-    def repeat(self, n_components: int, kind: CovarianceType, mean_count: float) -> FactorGaussians:
+    def repeat(
+        self,
+        n_components: int,
+        kind: CovarianceType,
+        mean_count: float,
+        is_observed: BoolArray | None = None,
+    ) -> FactorGaussians:
         """Copies of a single component."""
         own = self.stack
         shape = np.arange(n_components) if kind == "diag" else np.zeros(n_components, np.intp)

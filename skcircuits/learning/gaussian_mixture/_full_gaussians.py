@@ -64,17 +64,28 @@ class FullGaussians:
         stack = GaussianStack(np.zeros((1, size)), nearest[None], np.zeros(1, np.intp))
         return cls(stack, "tied", np.eye(size), 1.0, 0.0, jitter)
 
-    def repeat(self, n_components: int, kind: CovarianceType, mean_count: float) -> FullGaussians:
-        """Copies of a single component, which becomes part of the prior."""
-        size = self.stack.n_columns
+    def repeat(
+        self,
+        n_components: int,
+        kind: CovarianceType,
+        mean_count: float,
+        is_observed: BoolArray | None = None,
+    ) -> FullGaussians:
+        """Copies of a single component, which becomes part of the prior.
+
+        `is_observed` (c,): whether any row has a cell of a column; by default all.
+        """
+        if is_observed is None:
+            is_observed = np.ones(self.stack.n_columns, dtype=bool)
         means = np.repeat(self.stack.means, n_components, axis=0)
         covariances, centre = self.stack.distinct_covariances, self.stack.means[0]
         if kind == "tied":
             stack = GaussianStack(means, covariances, np.zeros(n_components, np.intp))
             return replace(self, stack=stack, kind=kind, mean_count=mean_count, mean_centre=centre)
         stack = GaussianStack(means, np.repeat(covariances, n_components, axis=0))
-        # K components share the volume of one
-        target = covariances[0] * n_components ** (-2.0 / max(1, size))
+        # K components share the volume of one, in the columns that rows have cells of
+        part = np.where(is_observed, n_components ** (-1.0 / max(1, is_observed.sum())), 1.0)
+        target = covariances[0] * np.outer(part, part)
         return FullGaussians(stack, kind, target, 20.0, mean_count, self.jitter, mean_centre=centre)
 
     def apart(self, numbers: FloatArray, responsibilities: FloatArray) -> Self:

@@ -184,10 +184,12 @@ def _begin_as_single(table: MixtureTable, n_components: int, settings: EMSetting
     while not single.at_optimum and single.n_iter < settings.max_iter:
         single = _step(table, single, settings)
     table.singles[known] = single
+    is_observed = np.asarray(~np.isnan(table.numbers).all(axis=0))
+    several = single.gaussians.repeat(n_components, kind, settings.pseudo_count, is_observed)
     return replace(
         begin_again(single),
         weights=np.full(n_components, 1.0 / n_components),
-        gaussians=single.gaussians.repeat(n_components, kind, settings.pseudo_count),
+        gaussians=several,
         categories=single.categories.repeat(n_components),
     )
 
