@@ -523,9 +523,10 @@ def test_density_of_numbers_as_target(mixture):
     units = [1e-3, 1e4]
     density = GaussianMixtureDensity(n_components=2, random_state=0)
     assert_allclose(BBISWeighter(target=density).fit(X * units).weights_, weighter.weights_)
-    assert stein_discrepancy(X, fitted, RBF(1e-4), weighter.weights_) <= stein_discrepancy(
-        X, fitted, RBF(1e-4)
-    )
+    # Equal weights may be the best: rounding apart, weights are no worse
+    unweighted = stein_discrepancy(X, fitted, RBF(1e-4))
+    weighted = stein_discrepancy(X, fitted, RBF(1e-4), weighter.weights_)
+    assert weighted <= unweighted * (1.0 + 1e-12)
 
 
 def test_weights_move_biased_samples_towards_a_mixture(mixture):
