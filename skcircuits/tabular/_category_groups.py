@@ -16,7 +16,7 @@ import numpy as np
 
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-# Columns of fewer categories are learned in no time
+# Columns of fewer categories are learned quickly as they are
 MANY_CATEGORIES = 50
 # Most categories with states of their own: tables of pairs of columns have no more cells than there
 # are rows, or than this number squared
@@ -72,8 +72,8 @@ class CategoryGroups:
 
     def encode(self, codes: FloatArray) -> FloatArray:
         """States of categories; NaN where missing."""
-        places = np.nan_to_num(codes).astype(np.intp)
-        return np.where(np.isnan(codes), np.nan, self.states[places])
+        known = np.nan_to_num(codes).astype(np.intp)
+        return np.where(np.isnan(codes), np.nan, self.states[known])
 
     def decode(
         self,

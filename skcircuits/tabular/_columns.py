@@ -506,8 +506,9 @@ def read_date(column: Column, value: Any) -> float:
     """
     what = f"What column {column.name!r} is compared with"
     try:
+        # NumPy reads ISO texts and date objects alike, but drops offsets of texts
+        value = _with_offset(value) if isinstance(value, str) else value
         is_local = getattr(value, "tzinfo", None) is None
-        # NumPy reads ISO texts and date objects alike.
         date = np.datetime64(value if isinstance(value, str) else _without_zone(value))
     except (TypeError, ValueError) as error:
         condition, way_out = "be a date", "Write '2024-03-01', or pass a datetime."
@@ -535,7 +536,10 @@ def _between_zones(
     if not isinstance(moment, datetime.datetime):  # not a date, or beyond the years of Python
         return date
     here, there = (ZoneInfo(zone) if isinstance(zone, str) else zone for zone in (own, other))
-    moved = moment.replace(tzinfo=here).astimezone(there)
+    try:
+        moved = moment.replace(tzinfo=here).astimezone(there)
+    except OverflowError:  # beyond these years in the other zone, as the last day of 9999 may be
+        return date
     return np.datetime64(moved.replace(tzinfo=None), _UNIT)
 
 
@@ -554,12 +558,21 @@ def to_days(values: NDArray[Any]) -> FloatArray:
     return np.where(np.isnat(ticks), np.nan, ticks.astype(np.int64) / _PER_DAY)
 
 
+def _with_offset(text: str) -> str | datetime.datetime:
+    """Date object of a text that ends with an offset from universal time; others as they are."""
+    try:
+        date = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return text if date.tzinfo is None else date
+
+
 def _without_zone(value: Any) -> Any:
     """Date object that NumPy reads; numbers are no dates."""
     if isinstance(value, int | float):
         raise TypeError("a number is not a date")
     if hasattr(value, "to_datetime64"):
         return value.to_datetime64()
-    if getattr(value, "tzinfo", None) is not None:
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return value.astimezone(datetime.UTC).replace(tzinfo=None)
     return value

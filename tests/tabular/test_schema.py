@@ -328,12 +328,15 @@ def test_dates_of_queries_are_in_the_time_zone_of_their_column(library, zone):
         X = naive.dt.replace_time_zone(zone).to_frame()
     density = ChowLiuDensity(pseudo_count=1e-9).fit(X)
     third = datetime.datetime(2020, 1, 3)
-    for bound in ("2020-01-03", third, third.date(), days[2], days[2].to_pydatetime()):
+    aware = days[2], days[2].to_pydatetime(), days[2].isoformat()
+    for bound in ("2020-01-03", third, third.date(), *aware):
         assert density.probability({"day": (bound, None)}) == pytest.approx(0.5, abs=1e-6)
         assert density.probability(col("day") < bound) == pytest.approx(0.5, abs=1e-6)
     assert density.quantile(0.7, "day") == np.datetime64("2020-01-03")
     ends = [datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 4)]
     assert density.interval(0.9, "day").tolist() == ends
+    # In universal time, one of these is beyond the years of Python
+    assert density.probability({"day": ("0001-01-01", "9999-12-31T23:59")}) == pytest.approx(1.0)
     schema, encoded = TableSchema.learn_and_encode(X)
     assert schema.decode(encoded).equals(X)
 

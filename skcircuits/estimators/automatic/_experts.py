@@ -62,7 +62,7 @@ _TRIAL = {
 # A few iterations of mixtures show which experts get a whole trial, if they predict cells, and at
 # most how many: the average of the best predicts equally well (68 generated tables: numbers .997,
 # categories .990 times the error of an average of at most six of ten) and takes .65 of the time
-_HEAT = {**_TRIAL, "gaussian_mixture": {"max_iter": 5}}
+_SHORT_TRIAL = {**_TRIAL, "gaussian_mixture": {"max_iter": 5}}
 _MOST_TRIALS = 5
 
 
@@ -369,12 +369,12 @@ class Trials:
         pairs = PairTables(X, schema.cardinalities)
         self._pairs = pairs if pairs.n_pairs and criterion == "log_likelihood" else None
         self._known = comparison.fits if comparison else {}
-        self._limits, self._trials, self._heats = _TRIAL, {}, None
+        self._limits, self._trials, self._short = _TRIAL, {}, None
 
     def on_more_rows(self):
         """The same held-out rows, for experts fitted to as many others as there is time for."""
         more = copy.copy(self)
-        more.splits, more._known, more._trials, more._heats = [], {}, {}, None
+        more.splits, more._known, more._trials, more._short = [], {}, {}, None
         for _, turns in self.splits:
             others = np.flatnonzero(~np.isin(self._table.source, turns[0].table.source))
             more.splits.append((self._table.take(others[:: 1 + len(others) // _MOST_ROWS]), turns))
@@ -385,18 +385,18 @@ class Trials:
         """Number of rows to which experts are fitted."""
         return len(self.splits[-1][0].weights)
 
-    def qualified(self, experts):
+    def promising(self, experts):
         """The experts that a few iterations on the rows of the first split show to be worth more.
 
         Weights of their average also tell which complement one another.
         """
         if len(experts) <= _MOST_TRIALS:
             return experts
-        heats = copy.copy(self)
-        heats.splits, heats._limits, heats._trials = self.splits[:1], _HEAT, {}
-        heats.run(experts)
-        order = np.argsort(-heats.weights(experts), kind="stable")
-        self._heats = heats
+        short = copy.copy(self)
+        short.splits, short._limits, short._trials = self.splits[:1], _SHORT_TRIAL, {}
+        short.run(experts)
+        order = np.argsort(-short.weights(experts), kind="stable")
+        self._short = short
         return [experts[i] for i in np.sort(order[:_MOST_TRIALS])]
 
     def run(self, experts):
@@ -420,11 +420,11 @@ class Trials:
     def _begun(self, expert):
         """What is known of the trial of an expert on each split: a trial, a fit or None."""
         begun = self._known.get(expert.candidate, [None] * len(self.splits))
-        if self._heats is None:
+        if self._short is None:
             return begun[: len(self.splits)]
-        heat, *_ = self._heats._trials[expert]
-        is_whole = self._limits[expert.family] == self._heats._limits[expert.family]
-        return [heat if is_whole else heat.fit, *begun[1:]]
+        first, *_ = self._short._trials[expert]
+        is_whole = self._limits[expert.family] == self._short._limits[expert.family]
+        return [first if is_whole else first.fit, *begun[1:]]
 
     def weights(self, experts):
         """Weights (K,) of some experts that minimise the loss of their average.
@@ -469,8 +469,8 @@ class Trials:
 
     @property
     def _reported(self):
-        """Trials of all experts, short ones of those that did not qualify for more."""
-        return {**self._heats._trials, **self._trials} if self._heats else self._trials
+        """Trials of all experts, short ones of those that were not tried further."""
+        return {**self._short._trials, **self._trials} if self._short else self._trials
 
     def choose(self, most):
         """The experts of largest weight, at most `most`, with their weights."""
@@ -496,7 +496,7 @@ class Trials:
 
     def _scores(self, trials):
         """Loss, and the largest misfit of pairs, of one expert."""
-        # Heats are of the first split
+        # Short trials are of the first split only
         pairs = list(zip(trials, [turns for _, turns in self.splits], strict=False))
         losses = np.concatenate([self._losses(own, turns) for own, turns in pairs])
         scores = {

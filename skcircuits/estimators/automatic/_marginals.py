@@ -30,8 +30,8 @@ def are_misfit(weighed, table, X, n_rows):
         if len(cells):
             limits[i] = np.quantile(cells, _LEVELS, method="inverted_cdf")
             # Half of the cells that are equal: densities spread them around their value
-            places = [np.searchsorted(cells, limits[i], side=side) for side in ("left", "right")]
-            frequencies[i] = np.mean(places, axis=0) / len(cells)
+            ranks = [np.searchsorted(cells, limits[i], side=side) for side in ("left", "right")]
+            frequencies[i] = np.mean(ranks, axis=0) / len(cells)
     found = sum(weight * _below(fit, table, numerical, limits) for fit, weight in weighed)
     return bool(np.nanmax(np.abs(found - frequencies), initial=0.0) > n_rows**-0.5)
 

@@ -300,7 +300,7 @@ class AutomaticDensity(CircuitDensity):
         most = _MOST_EXPERTS if by_cells else max(_LEAST_MEMBERS, pool_size(table.n_cells))
         if comparison is None and transforms:
             experts += _with_histograms(experts, rows, schema, len(massive))
-        trials.run(trials.qualified(experts) if by_cells else experts)
+        trials.run(trials.promising(experts) if by_cells else experts)
         if comparison and transforms and trials.are_misfit(trials.choose(most)):
             more = experts_for(table, later, self.selection) if later else []
             trials.run(more + _with_histograms(experts, rows, schema, 0))

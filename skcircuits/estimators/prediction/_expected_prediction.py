@@ -134,7 +134,7 @@ class StackedAnswersMixin:
             return None, reason
         targets, is_code = training.targets
         targets, weights = targets[:, 0], training.sample_weight
-        told = TrainingTargets(
+        joint = TrainingTargets(
             training.encoded,
             targets,
             np.ones(len(targets)) if weights is None else weights,
@@ -147,13 +147,13 @@ class StackedAnswersMixin:
             tables = [_safe_indexing(table, rows) for table in training.tables]
             part = _safe_indexing(training.y, rows)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the fit to all rows has told
+                warnings.simplefilter("ignore")  # the fit to all rows gave them
                 return [clone(training.model).fit(table, part, **own) for table in tables]
 
         try:
             # With indicators, missingness is informative, so that no further cells may be hidden
             may_hide = not self.add_indicator
-            stack = learn_stack(told, fit_models, self._expect_roughly, self._seed, may_hide)
+            stack = learn_stack(joint, fit_models, self._expect_roughly, self._seed, may_hide)
         except ValueError as error:
             reason = f"the model cannot be fitted to a subset of the rows: {error}"
             warnings.warn(

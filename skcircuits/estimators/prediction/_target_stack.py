@@ -172,7 +172,7 @@ def learn_stack(
     order = rng.permutation(len(training.targets))
     if not training.take(order[:MAX_ROWS]).are_enough():
         return None
-    told: list[tuple[FloatArray, ...]] = []
+    answered: list[tuple[FloatArray, ...]] = []
     for part, held_out in _folds(training, order[:MAX_ROWS], seed):
         cells = training.rows[held_out]
         if may_hide:
@@ -185,13 +185,13 @@ def learn_stack(
         members = Members.fit(training.take(part), may_hide, seed)
         answers = np.stack([expect(fit_models(part), cells), *members.of_circuits(cells)], axis=1)
         trees = np.moveaxis(members.of_first_trees(cells), 0, 1)
-        told.append((answers, trees, training.targets[held_out], training.weights[held_out]))
+        answered.append((answers, trees, training.targets[held_out], training.weights[held_out]))
         # A fold costs a fit, and a few weights are decided by enough rows
-        if len(told) == MAX_FOLDS or len(answers) >= ENOUGH_ROWS:
+        if len(answered) == MAX_FOLDS or len(answers) >= ENOUGH_ROWS:
             break
-    if not told:
+    if not answered:
         return None
-    answers, trees, targets, weights = (np.concatenate(own) for own in zip(*told, strict=True))
+    answers, trees, targets, weights = (np.concatenate(own) for own in zip(*answered, strict=True))
     weights /= np.mean(weights)
     losses = [weights @ _losses(own, targets) for own in np.moveaxis(trees, 1, 0)]
     best = int(np.argmin(losses))
@@ -266,13 +266,13 @@ def _weights_of(answers: FloatArray, targets: FloatArray, row_weights: FloatArra
     if n_outputs > 1:
         likelihoods = answers[:, np.arange(n_rows), targets.astype(np.intp)].T
         likelihoods = np.maximum(likelihoods, MIN_LIKELIHOOD)
-        told = no_answers, nothing, nothing, likelihoods, row_weights
+        found = no_answers, nothing, nothing, likelihoods, row_weights
     else:
         centre = np.average(targets, weights=row_weights)  # weights sum to one: nothing changes
         variance = np.average(np.square(targets - centre), weights=row_weights)
         row_weights = row_weights / max(variance, MIN_VARIANCE)
-        told = answers[:, :, 0].T - centre, targets - centre, row_weights, no_answers, nothing
-    return np.asarray(stacking_weights([told], prior=float(n_members)))
+        found = answers[:, :, 0].T - centre, targets - centre, row_weights, no_answers, nothing
+    return np.asarray(stacking_weights([found], prior=float(n_members)))
 
 
 def _fit_circuits(training: TrainingTargets, seed: int) -> list[Circuit]:

@@ -309,7 +309,7 @@ class _Tasks:
         )
 
 
-def _print_progress(estimator, result, max_iter, told):
+def _print_progress(estimator, result, max_iter, details):
     """Print a line: about twenty of them at verbose=1, one per step above."""
     verbose = getattr(estimator, "verbose", 0)
     every = 1
@@ -317,10 +317,10 @@ def _print_progress(estimator, result, max_iter, told):
         # Without a known end the lines thin out: 1, 2, ... 9, 10, 20, ... 90, 100, 200, ...
         every = 10 ** (len(str(result.n_iter)) - 1) if max_iter is None else max(1, max_iter // 20)
     if verbose and (result.n_iter % every == 0 or result.converged):
-        score = f": score {result.scores[-1]:.6g}" if result.scores and not told else ""
-        told = told or getattr(result.state, "progress", "")
+        score = f": score {result.scores[-1]:.6g}" if result.scores and not details else ""
+        details = details or getattr(result.state, "progress", "")
         line = f"[{type(estimator).__name__}] iteration {result.n_iter}{score}"
-        print(f"{line}: {told}" if told else line)
+        print(f"{line}: {details}" if details else line)
 
 
 def _warn(estimator, message):

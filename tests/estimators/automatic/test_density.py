@@ -378,7 +378,7 @@ def test_weights_of_a_mixture_are_learned_from_many_rows(selection, monkeypatch)
 
     monkeypatch.setattr(Trials, "run", counted)
     AutomaticDensity(selection=selection, random_state=0).fit(shared_numbers(True)[:300])
-    # Heats and trials of cells are on the same rows
+    # Short trials and others are on the same rows
     assert list(dict.fromkeys(seen)) == [60, 210]
 
 

@@ -1,5 +1,6 @@
 """Text queries against a row-by-row evaluation of the same expression by Python."""
 
+import datetime
 import time
 
 import numpy as np
@@ -119,8 +120,10 @@ def test_dates_are_dates():
     encoded = schema.encode(table)[:, 0]
     np.testing.assert_array_equal(encoded >= found.lower[0, 0], [False, True, True, False])
     np.testing.assert_array_equal(encoded <= found.upper[1, 0], [True, False, False, False])
-    with pytest.raises(ValueError, match="compared with must be a date"):
-        compile_queries(["since > 'yesterday'"], schema)
+    noon = datetime.time(12, tzinfo=datetime.UTC)
+    for query in ("since > 'yesterday'", {"since": (noon, None)}):
+        with pytest.raises(ValueError, match="compared with must be a date"):
+            compile_queries([query], schema)
     pd.testing.assert_frame_equal(schema.decode(schema.encode(table)), table)
 
 
