@@ -377,7 +377,7 @@ class _Multiplication:
 
     def _scope(self, factors: list[Unit]) -> Scope:
         """Scope of a product: one tuple for all products of factors with the same scopes."""
-        # Long scopes are told apart by identity, which is as good: they come from here
+        # Long scopes are compared by identity: they are shared, and all results live until the end
         scopes = [factor.scope for factor in factors]
         key = tuple([scope if len(scope) == 1 else id(scope) for scope in scopes])
         if key not in self._scopes:

@@ -307,9 +307,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             If the directions have not become small within `max_iter` iterations, or if the means or
             variances of some coordinates, which are named, or the fractions of the particles in the
             modes are wrong and were not corrected, or were corrected by chains that have not mixed.
-            Also if ascents of the density from points
-            around the particles find modes without particles, or if the density is zero at some
-            particles.
+            Also if ascents of the density from points around the particles find modes without
+            particles, or if the density is zero at some particles.
         UserWarning
             If a score depends on more than its blanket or on other rows, or is not the gradient of
             the log density, or if there are so few particles for the kernels that variances will be
@@ -543,12 +542,12 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         found = problem.diagnose(state.particles, metric, is_corrected)
         self.mean_shift_, self.variance_ratio_ = found.shift, found.variance_ratio
         self.corrected_ = bool(is_corrected and found.is_wrong)
-        is_told = warn_of_faults(found, self, self.corrected_)
+        has_warned = warn_of_faults(found, self, self.corrected_)
         if self.corrected_:
             particles = found.corrected().astype(self.dtype)
             state = replace(state, snapshot=CorrectedSnapshot(particles, state.variance_change))
         # Ascents along a funnel do not arrive either; all ways together are many numbers.
-        if found.draws is None and not is_told and problem.n_coordinates <= MAX_COORDINATES:
+        if found.draws is None and not has_warned and problem.n_coordinates <= MAX_COORDINATES:
             warn_of_missed_modes(problem, state.particles, self)
         return state
 

@@ -38,7 +38,7 @@ DOUBTFUL_SHIFT, DOUBTFUL_VARIANCE = 0.3, 1.4
 # Standard errors that do not arise by chance among two coordinates and among a thousand, the
 # looks counted; what is suspect within twice the error is looked at longer.
 CHANCE, SUSPICION = 0.005, 2.0
-# So is a larger part of the particles in other modes than it should be.
+# Largest fraction of the particles in other modes than they should be.
 MISPLACED_BOUND = 0.1
 # Chains that have not visited a heavy tail underestimate their error.
 LEAST_ERROR = 0.03
@@ -123,7 +123,7 @@ class Diagnosis:
 
     @property
     def unmixed(self) -> BoolArray:
-        """Coordinates in which the chains have not mixed."""
+        """Coordinates in which the chains have not mixed, or draws are too uneven."""
         n_independent = 1.0 / np.maximum(self.shift_error, 1e-12) ** 2
         is_slow = n_independent < INDEPENDENT_STATES * len(self.states)
         if self.draws is not None:

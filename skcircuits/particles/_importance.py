@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from scipy.special import gammaln, logsumexp
 
 from skcircuits.particles._modes import Modes
@@ -32,8 +33,8 @@ N_HEAVIEST = 30
 # Number of rounds that learn proposals, the gain for which another is worth while, and degrees of
 # freedom of the heavy tails.
 N_ROUNDS, GAIN, FREEDOM = 3, 1.1, 2.0
-# Parts of the draws that are as good as independent, at least, and of the particles where
-# proposals have hardly a draw, at most.
+# Least effective fraction of the draws, and largest fraction of the particles where proposals have
+# hardly a draw.
 EFFECTIVE, UNCOVERED = 0.4, 0.05
 # Index of the tail of the weights beyond which the largest are no certain part of the whole, and
 # the number of weights it is estimated from, by the square root of all (Vehtari et al. 2024).
@@ -42,8 +43,8 @@ HEAVY, TOP = 0.4, 3.0
 STEIN_ERROR, N_ERRORS = 0.1, 5.0
 # Draws per coordinate from which a covariance is learned.
 DRAWS_PER_COORDINATE = 10
-# Gauss-Legendre rule for the change of a log density on the way from a mode to a draw, in two
-# pieces, and pieces of the way from one mode to another.
+# Gauss-Legendre rule for the change of a log density between a mode and a draw, in two pieces, and
+# number of pieces between two modes.
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 N_PIECES = 32
 
@@ -79,7 +80,8 @@ class WeightedDraws:
         top = np.sort(self.weights)[-int(TOP * np.sqrt(len(self.weights))) :]
         # Hill's estimate
         tail_index = np.log(top / top[0]).mean() if top[0] > 0 else np.inf
-        is_uncovered = np.mean(self.log_excess > 0.0) > UNCOVERED
+        # NaN where the density of a particle is unknown
+        is_uncovered = np.mean(~(self.log_excess <= 0.0)) > UNCOVERED
         is_effective = self.n_effective > EFFECTIVE * len(self.weights)
         return bool(is_effective and tail_index < HEAVY and not is_uncovered)
 
@@ -103,8 +105,8 @@ class WeightedDraws:
         # In the order of the modes, so that each has its part of the draws up to one.
         order = np.argsort(self.labels, kind="stable")
         ends = np.cumsum(self.weights[order])
-        places = (np.arange(n) + rng.random()) / n
-        return self.points[order[np.minimum(np.searchsorted(ends, places), len(order) - 1)]]
+        quantiles = (np.arange(n) + rng.random()) / n
+        return self.points[order[np.minimum(np.searchsorted(ends, quantiles), len(order) - 1)]]
 
     @property
     def heaviest(self) -> FloatArray:
@@ -288,16 +290,15 @@ class _IntegratedScore:
         self._heights = heights
 
     def __call__(self, points: FloatArray) -> FloatArray:
-        distances = ((points[:, None] - self._centers) ** 2).sum(axis=2)
-        nearest = distances.argmin(axis=1)
+        nearest = cdist(points, self._centers, "sqeuclidean").argmin(axis=1)
         origins = self._centers[nearest]
         half = 0.5 * (points - origins)
         change = self._change(origins, half) + self._change(origins + half, half)
         return self._heights[nearest] + change
 
-    def _change(self, origins: FloatArray, ways: FloatArray) -> FloatArray:
+    def _change(self, origins: FloatArray, steps: FloatArray) -> FloatArray:
         total = np.zeros(len(origins))
         for node, weight in zip(NODES, WEIGHTS):
-            slopes = self._score(origins + 0.5 * (1.0 + node) * ways)
-            total += 0.5 * weight * (slopes * ways).sum(axis=1)
+            slopes = self._score(origins + 0.5 * (1.0 + node) * steps)
+            total += 0.5 * weight * (slopes * steps).sum(axis=1)
         return total

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -139,6 +141,12 @@ def test_draws_are_chosen_by_their_weights():
 def test_a_score_of_another_density_is_refused():
     draws = draws_of(lambda X: -5.0 * X, lambda X: -0.5 * (X**2).sum(axis=1), normal_particles(2))
     assert draws.moments(lambda X: -5.0 * X) is None
+
+
+def test_draws_do_not_represent_particles_of_unknown_density():
+    draws = draws_of(THREE.score, THREE.log_prob, normal_particles(3))
+    assert draws.is_even
+    assert not replace(draws, log_excess=np.full(100, np.nan)).is_even
 
 
 def test_draws_that_miss_a_part_are_refused():

@@ -202,7 +202,7 @@ class MultivariateGaussianLayer(DifferentiableLayer):
 
     def on_columns(self, columns: IntArray) -> MultivariateGaussianLayer:
         """The same units over other columns (n_variables,)."""
-        return MultivariateGaussianLayer(columns, self.gaussians)
+        return type(self)(columns, self.gaussians)
 
     @property
     def n_parameters(self) -> int:

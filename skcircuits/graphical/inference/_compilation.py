@@ -11,7 +11,7 @@ become products of several weights.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -206,7 +206,9 @@ def _sums(
     terms = [products[place] for place in factors[first][live].tolist()]
     values = weights.values[first][live]
     values.flags.writeable = False
-    link = _log_sum if weights.are_logs else linked_sum
+    link: Callable[[tuple[Unit, ...], FloatArray], Unit] = (
+        log_weighted_sum if weights.are_logs else linked_sum
+    )
     units: list[Unit] = []
     start = 0
     for end in np.cumsum(live.sum(axis=1)).tolist():
@@ -215,10 +217,6 @@ def _sums(
         units.append(terms[start] if alone else link(tuple(terms[start:end]), values[start:end]))
         start = end
     return units, index
-
-
-def _log_sum(children: tuple[Unit, ...], log_weights: FloatArray) -> Unit:
-    return log_weighted_sum(children, log_weights)
 
 
 def _products(

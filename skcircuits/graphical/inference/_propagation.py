@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.graphical.inference._elimination import Bucket, EliminationTree
-from skcircuits.numerics._arrays import finite_peaks, safe_log
+from skcircuits.numerics._arrays import divisors, finite_peaks, safe_log
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -258,7 +258,7 @@ def _solve_bucket(
     message, log_scale = table_of_logs(peak.reshape(sums.shape) + safe_log(sums), separator)
     if not needed:
         return _Conditional(), message, log_scale
-    logs = total - np.log(np.where(sums > 0, sums, 1.0))[:, None]
+    logs = total - np.log(divisors(sums))[:, None]
     is_lossy = logs.min(where=np.isfinite(logs), initial=0.0) < _MIN_LOG
     conditional = _Conditional(_divide(weights, sums), logs if is_lossy else None)
     return conditional, message, log_scale

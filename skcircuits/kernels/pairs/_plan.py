@@ -219,7 +219,7 @@ class _Side:
         self.masks = scope_masks(plan.units)
         self.ranks = _lowest_ranks(plan.units, self.masks, order)
         self.demanded: dict[int, dict[Hashable, tuple[int, Key]]] = {}
-        self._queue: list[tuple[int, int, int]] = []
+        self._queue: list[tuple[int, int]] = []
         self._layer_of: dict[int, tuple[int, int]] = {}
         for number, (units, _) in enumerate(plan.inputs):
             for place, position in enumerate(range(units.start, units.stop)):
@@ -232,7 +232,7 @@ class _Side:
     def demand(self, scope: int, key: Key) -> int:
         """Ask for a key of a region; gives its number."""
         if scope not in self.demanded:
-            heappush(self._queue, (-scope.bit_count(), len(self._queue), scope))
+            heappush(self._queue, (-scope.bit_count(), scope))
             self.demanded[scope] = {}
         keys = self.demanded[scope]
         return keys.setdefault(_name(key), (len(keys), key))[0]
