@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skcircuits.particles._metric import CoordinateMetric, HessianProbe
+from skcircuits.particles._metric import STEP, CoordinateMetric, HessianProbe
 from skcircuits.protocols import FloatArray
 
 # Numbers of particles and of points around them from which ascents start, the latter such that they
@@ -132,6 +132,7 @@ def _distinct(
     scales: FloatArray,
 ) -> Modes | None:
     """Give the different modes among ends of ascents, (n, d)."""
+    ends = _most_curved_first(score, ends, scales)
     centers: list[FloatArray] = []
     roots: list[FloatArray] = []
     for _ in range(MAX_MODES):
@@ -151,6 +152,19 @@ def _distinct(
             centers.append(center)
             roots.append(scales[:, None] * vectors / np.sqrt(values))
     return Modes(np.array(centers), np.array(roots)) if centers else None
+
+
+def _most_curved_first(
+    score: Callable[[FloatArray], FloatArray], ends: FloatArray, scales: FloatArray
+) -> FloatArray:
+    """Order by the curvature along the diagonal; a mode has a positive one.
+
+    Thus ends on plateaus, which are many and all alike, hide no mode.
+    """
+    step = STEP * scales
+    curvature = (score(ends - step) - score(ends + step)) @ step
+    order = np.argsort(-curvature, kind="stable")
+    return ends[order[curvature[order] > 0.0]]
 
 
 def _polished(

@@ -660,11 +660,11 @@ class Mixture:
 
 @pytest.mark.parametrize("d", [1, 2, 5, 20])
 @pytest.mark.parametrize(
-    ("weights", "places"),
+    ("weights", "positions"),
     [([0.8, 0.2], [0.0, 10.0]), ([0.5, 0.5], [0.0, 30.0]), ([0.2, 0.3, 0.5], [0.0, -9.0, 9.0])],
 )
-def test_modes_have_their_fractions_of_the_particles(d, weights, places):
-    means = np.outer(places, np.ones(d) / np.sqrt(d))
+def test_modes_have_their_fractions_of_the_particles(d, weights, positions):
+    means = np.outer(positions, np.ones(d) / np.sqrt(d))
     target = Mixture(weights, means)
     X = np.random.default_rng(0).normal(size=(100, d))  # all in the first mode
     sampler = GraphicalSVGDSampler(target=target, random_state=0, max_iter=30)

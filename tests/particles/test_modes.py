@@ -75,6 +75,18 @@ def test_ascents_follow_narrow_ridges():
     assert distance @ precision @ distance < 1e-4
 
 
+@pytest.mark.parametrize("d", [1, 3])
+def test_plateaus_around_modes_do_not_hide_them(d):
+    means = np.outer([-6.0, 6.0], np.eye(d)[0])
+    pair = Mixture([0.5, 0.5], means, np.ones((2, d)))
+
+    def score(X):  # a density of exp(-30) everywhere else
+        return pair.score(X) / (1.0 + np.exp(-30.0 - pair.log_prob(X)))[:, None]
+
+    found = modes_of(score, means[0] + normal_particles(d))
+    np.testing.assert_allclose(np.sort(found.centers[:, 0]), [-6.0, 6.0], atol=1e-3)
+
+
 def test_a_density_that_rises_for_ever_has_no_mode():
     assert modes_of(np.ones_like, normal_particles(3)) is None
 
