@@ -9,7 +9,7 @@ from scipy.special import expit, ndtr, owens_t
 
 from skcircuits.circuits._policy import BOX_CASES, CHOLESKYS_PER_FACTOR
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._arrays import log_ndtr_difference, logsumexp, safe_log
+from skcircuits.numerics._arrays import divisors, log_ndtr_difference, logsumexp, safe_log
 from skcircuits.numerics._gaussian_stack import (
     ConditionalBlock,
     GaussianStack,
@@ -35,8 +35,9 @@ _FLAT = 1e-3  # nats between a peak and its approximation
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 _FAR_OUT = 9.0  # standard deviations beyond which there is less mass than 1e-18
 _REACH = 40.0  # standard deviations beyond which the mass underflows
-# Nodes of the integrals over rectangles, and largest change where their number is doubled
-_CUBOID_NODES, _CUBOID_TOL = (16, 32, 64, 128), 1e-14
+# Nodes of the integrals over rectangles, largest change where their number is doubled, and least
+# number over a range in units of the narrowest peak, so that none lies unseen between two of them
+_CUBOID_NODES, _CUBOID_TOL, _NODES_PER_WIDTH = (16, 32, 64, 128), 1e-14, 0.2
 MIN_MASS = 1e-5  # of a rectangle, for ten digits of a sum of absolute errors
 
 LogFunction = Callable[[FloatArray], FloatArray]
@@ -384,6 +385,7 @@ def _cuboid_mass(low: FloatArray, high: FloatArray, correlations: FloatArray) ->
     low, high = (np.clip(ends, -_FAR, _FAR)[order, each] for ends in (low, high))
     correlations = correlations[order[:, None], order[None], each]
     start, stop = _range_of_first(low, high, correlations)
+    n_least = _NODES_PER_WIDTH * (stop - start) / _width_given_others(correlations)
     found, before = np.full((2, low.shape[1]), np.nan)
     left = each
     for n_nodes in _CUBOID_NODES:
@@ -394,7 +396,7 @@ def _cuboid_mass(low: FloatArray, high: FloatArray, correlations: FloatArray) ->
         masses = rectangle_mass(*inner[:2], inner[2][0, 1]).reshape(z.shape)
         densities = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
         mass = half * (weights @ (densities * masses))
-        is_sure = np.abs(mass - before[left]) <= _CUBOID_TOL
+        is_sure = (np.abs(mass - before[left]) <= _CUBOID_TOL) & (n_nodes >= n_least[left])
         found[left[is_sure]] = mass[is_sure]
         before[left] = mass
         left = left[~is_sure]
@@ -418,6 +420,18 @@ def _range_of_first(
     start = (ends.min(axis=0) - reach).max(axis=0)
     stop = (ends.max(axis=0) + reach).min(axis=0)
     return start, np.maximum(start, stop)
+
+
+def _width_given_others(correlations: FloatArray) -> FloatArray:
+    """Standard deviations (n,) of the first of three coordinates given the others.
+
+    Boxes are integrals over the others, of densities of this width in the first one.
+    """
+    (_, a, b), (_, _, c), _ = correlations
+    determinants = 1.0 + 2.0 * a * b * c - a**2 - b**2 - c**2
+    variances = np.maximum(determinants, 0.0) / divisors(1.0 - c**2)
+    # None is zero by more than rounding
+    return np.sqrt(np.maximum(variances, np.finfo(np.float64).eps))
 
 
 def _owens_t(h: FloatArray, rest: FloatArray) -> FloatArray:

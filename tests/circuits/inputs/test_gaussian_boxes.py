@@ -167,3 +167,16 @@ def test_three_sides_are_found_without_a_search_for_peaks(monkeypatch):
     smooth = np.abs(correlations - np.eye(3)[:, :, None]).max(axis=(0, 1)) < 0.95
     assert smooth.sum() > 4
     log_standard_box(low[:, smooth], high[:, smooth], correlations[:, :, smooth], least_mass=0.0)
+
+
+@pytest.mark.parametrize("correlation", [-0.49, -0.4999, -0.4999999])
+def test_peaks_between_the_nodes_of_three_sides_are_seen(correlation):
+    # The three nearly add up to zero: two narrow sides leave a narrow part of the wide one
+    correlations = np.full((3, 3, 2), correlation)
+    correlations[np.arange(3), np.arange(3)] = 1.0
+    low = np.array([[-5.0, 0.0], [0.5, 0.0], [-0.2, 0.0]])
+    high = np.array([[5.0, np.inf], [0.53, np.inf], [-0.17, np.inf]])
+    quadrant = 1 / 8 + 3 / (4 * np.pi) * np.arcsin(correlation)
+    pair = log_standard_box(low[1:, :1], high[1:, :1], correlations[1:, 1:, :1], least_mass=0.0)
+    found = np.exp(log_standard_box(low, high, correlations, least_mass=0.0))
+    np.testing.assert_allclose(found, [np.exp(pair[0]), quadrant], atol=1e-13, rtol=1e-6)
