@@ -589,7 +589,7 @@ class GaussianMixtureDensity(CircuitDensity):
         tables = iter(zip(*(state.categories.log_probabilities for state in states), strict=True))
         log_probs = [None if number else np.vstack(next(tables)) for number in is_number]
         for j, groups in self._category_groups.items():
-            log_probs[j] = np.log(groups.spread(np.exp(log_probs[j])))
+            log_probs[j] = (log_probs[j] - np.log(groups.sizes))[:, groups.states]
         attributes = {
             "weights_": np.concatenate(
                 [times[state] / n_members * state.weights for state in states]

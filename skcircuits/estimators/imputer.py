@@ -241,11 +241,11 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             return None
         rng = np.random.default_rng(self._seed)
         training = TrainingRows.of(encoded, weights)
+        groups = learn_groups(training.X, self._schema.cardinalities)
         if len(training.X) > _MASKED_ROWS:
             training = training.take(rng.choice(len(training.X), _MASKED_ROWS, replace=False))
         # The order of the rows of a small table must not matter
         rows = training.in_canonical_order().X
-        groups = learn_groups(encoded, self._schema.cardinalities)
         states = grouped_rows(rows, groups)
         if not may_depend(states, grouped_cardinalities(self._schema.cardinalities, groups)):
             return None

@@ -225,6 +225,36 @@ def test_imputers_keep_rare_categories(density, table):
         assert (drawn.to_numpy() == table.to_numpy())[~hidden].all()
 
 
+def test_rows_without_weight_do_not_decide_why_categories_are_missing():
+    rng, n_rows = np.random.default_rng(0), 240
+    names = [f"name {i}" for i in range(80)]
+    number = rng.normal(size=n_rows)
+    code = np.where(number > 0, 0, 1)
+    code[:60] = np.arange(60) + 2
+    name = np.array(names, dtype=object)[code]
+    name[rng.random(n_rows) < np.where(code == 0, 0.6, 0.05)] = None
+    table = pd.DataFrame({"name": pd.Categorical(name, names), "number": number})
+    # Rare categories are frequent among the rows that do not count
+    others = pd.DataFrame({"name": pd.Categorical(names[2:] * 2, names), "number": 0.0})
+    weight = np.repeat([1.0, 0.0], [n_rows, len(others)])
+    alone, among = (
+        CircuitImputer(random_state=0).fit(X, sample_weight=weight[: len(X)])
+        for X in (table, pd.concat([table, others], ignore_index=True))
+    )
+    assert alone.is_self_masked_[0]
+    np.testing.assert_array_equal(among._masking.log_odds[0], alone._masking.log_odds[0])
+
+
+def test_impossible_categories_of_a_component_are_no_reason_to_warn(table):
+    located = GaussianMixtureDensity(n_components=1, covariance_type="tied", location_model=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        density = fit(located, table.assign(number=np.arange(N_ROWS) % 7.0))
+    assert np.isneginf(density.category_log_probs_[0]).any()
+    rows = all_rows(table).assign(number=np.nan)
+    assert np.exp(density.score_samples(rows)).sum() == pytest.approx(1.0, abs=1e-10)
+
+
 def test_unseen_categories_have_the_mass_of_rare_ones(table, fitted):
     density = fitted["tree"]
     new = pd.DataFrame({"name": ["nobody"], "kind": ["a"], "own": ["x"]})
