@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.spatial.distance import cdist
 from scipy.special import gammaln, logsumexp
 
 from skcircuits.particles._modes import Modes
@@ -43,10 +42,11 @@ HEAVY, TOP = 0.4, 3.0
 STEIN_ERROR, N_ERRORS = 0.1, 5.0
 # Draws per coordinate from which a covariance is learned.
 DRAWS_PER_COORDINATE = 10
-# Gauss-Legendre rule for the change of a log density between a mode and a draw, in two pieces, and
-# number of pieces between two modes.
+# Gauss-Legendre rule for the change of a log density between a mode and a draw, in two pieces.
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
-N_PIECES = 32
+# Number of pieces between two modes, which are halved until both halves change by as much as the
+# whole, up to so many nats; at most so many times, and while at most so many are left per mode.
+N_PIECES, TOLERANCE, MAX_HALVINGS, MAX_LEFT = 32, 1e-3, 50, 100
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class WeightedDraws:
         """Tell whether no few draws decide, and no part of the particles is out of reach."""
         top = np.sort(self.weights)[-int(TOP * np.sqrt(len(self.weights))) :]
         # Hill's estimate
-        tail_index = np.log(top / top[0]).mean() if top[0] > 0 else np.inf
+        tail_index = np.mean(np.log(top) - np.log(top[0])) if top[0] > 0 else np.inf
         # NaN where the density of a particle is unknown
         is_uncovered = np.mean(~(self.log_excess <= 0.0)) > UNCOVERED
         is_effective = self.n_effective > EFFECTIVE * len(self.weights)
@@ -173,11 +173,17 @@ def draw_from_modes(
     particles: FloatArray,
     rng: np.random.Generator,
 ) -> WeightedDraws | None:
-    """Draw from all modes around particles, (n, d); None where the density is zero everywhere."""
+    """Draw from all modes around particles, (n, d).
+
+    None where the density is zero everywhere, or its score does not tell how high the modes are.
+    """
     n, d = particles.shape
     with np.errstate(all="ignore"):
         if log_prob is None:
-            log_prob = _IntegratedScore(score, modes.centers)
+            log_prob = _IntegratedScore(score, modes)
+            # Not integrable in between, so that their masses are unknown
+            if not np.isfinite(log_prob.heights).all():
+                return None
             wanted = max(PER_PARTICLE_INTEGRATED * n, MIN_INTEGRATED)
         else:
             wanted = max(PER_PARTICLE * n, MIN_DRAWS)
@@ -278,23 +284,40 @@ def _weighted(
 
 
 class _IntegratedScore:
-    """Log density up to a constant, by the score along lines from the nearest mode."""
+    """Log density up to a constant, by the score along lines from the modes, (k,) ``heights``."""
 
-    def __init__(self, score: Function, centers: FloatArray) -> None:
-        self._score, self._centers = score, centers
-        starts = np.repeat(centers[:1], len(centers) - 1, axis=0)
-        parts = (centers[1:] - starts) / N_PIECES
-        heights = np.zeros(len(centers))
-        for piece in range(N_PIECES):
-            heights[1:] += self._change(starts + piece * parts, parts)
-        self._heights = heights
+    def __init__(self, score: Function, modes: Modes) -> None:
+        self._score = score
+        self._modes = Proposals(modes.centers, modes.roots, np.zeros(len(modes.centers)))
+        self.heights = self._heights()
 
     def __call__(self, points: FloatArray) -> FloatArray:
-        nearest = cdist(points, self._centers, "sqeuclidean").argmin(axis=1)
-        origins = self._centers[nearest]
+        # A line from another mode would cross the valley between them, where the score jumps
+        own = self._modes.log_densities(points).argmax(axis=1)
+        origins = self._modes.centers[own]
         half = 0.5 * (points - origins)
-        change = self._change(origins, half) + self._change(origins + half, half)
-        return self._heights[nearest] + change
+        return self.heights[own] + self._change(origins, half) + self._change(origins + half, half)
+
+    def _heights(self) -> FloatArray:
+        """Log densities of all modes over that of the first; NaN where pieces remain unsure."""
+        first = self._modes.centers[0]
+        lines = self._modes.centers - first
+        heights = np.zeros(len(lines))
+        which = np.repeat(np.arange(1, len(lines)), N_PIECES)
+        starts = np.tile(np.arange(N_PIECES) / N_PIECES, len(lines) - 1)
+        length = 1.0 / N_PIECES
+        for _ in range(MAX_HALVINGS):
+            origins, half = first + starts[:, None] * lines[which], 0.5 * length * lines[which]
+            change = self._change(origins, half) + self._change(origins + half, half)
+            is_sure = np.abs(change - self._change(origins, 2.0 * half)) <= TOLERANCE
+            heights += np.bincount(which[is_sure], change[is_sure], len(heights))
+            which, starts = which[~is_sure], starts[~is_sure]
+            if not 0 < len(which) <= MAX_LEFT * len(lines):
+                break
+            length /= 2.0
+            which, starts = np.tile(which, 2), np.concatenate([starts, starts + length])
+        heights[which] = np.nan
+        return heights
 
     def _change(self, origins: FloatArray, steps: FloatArray) -> FloatArray:
         total = np.zeros(len(origins))

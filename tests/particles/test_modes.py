@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from skcircuits.graphical import GaussianMRF
 from skcircuits.particles._importance import draw_from_modes
 from skcircuits.particles._metric import DiagonalMetric, HessianProbe
-from skcircuits.particles._modes import find_modes, points_around
+from skcircuits.particles._modes import Modes, find_modes, points_around
 from skcircuits.particles._neighborhoods import Neighborhoods
 
 
@@ -118,6 +118,25 @@ def test_moments_of_draws_agree_with_the_truth_within_their_errors(with_density)
     assert (np.abs(found.variance - variance) < 4 * found.variance_error).all()
     assert (found.mean_error < 0.06 * np.sqrt(variance)).all()
     assert (found.variance_error < 0.06 * variance).all()
+
+
+UNEQUAL = Mixture([0.3, 0.7], [[0.0, 0.0], [40.0, 30.0]], [[1.0, 0.01], [0.05, 2.0]])
+UNEQUAL_MODES = Modes(UNEQUAL.means, np.array([np.diag(scales) for scales in UNEQUAL.scales]))
+
+
+def test_masses_by_scores_of_modes_of_different_widths():
+    rng = np.random.default_rng(0)
+    particles = normal_particles(2, n=2000)
+    draws = draw_from_modes(UNEQUAL.score, None, UNEQUAL_MODES, particles, rng)
+    np.testing.assert_allclose(draws.fractions, UNEQUAL.weights, atol=0.01)
+
+
+def test_modes_without_scores_in_between_are_not_compared():
+    def score(X):
+        return np.where(np.abs(X[:, :1] - 20.0) < 1.0, np.nan, UNEQUAL.score(X))
+
+    rng = np.random.default_rng(0)
+    assert draw_from_modes(score, None, UNEQUAL_MODES, normal_particles(2), rng) is None
 
 
 def test_moments_of_a_normal_target_are_nearly_exact():
