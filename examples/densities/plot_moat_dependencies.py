@@ -11,7 +11,7 @@ scikit-learn, with every measurement reduced to low, middle or high.
 
 # %%
 # A table of categories
-# -----------------
+# ---------------------
 # The worst values of ten measurements of a tumour, divided into thirds, and its diagnosis.
 
 # sphinx_gallery_thumbnail_number = 2
