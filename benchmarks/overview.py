@@ -441,12 +441,18 @@ def write_page():
     for name, version in versions.items():
         body = body.replace(f"| {name} ", f"| {name} {version} ")
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
+    # Lines that were not repeated keep the machine that they were measured on
+    measured = {line["machine"]: set() for line in lines}
+    for line in lines:
+        measured[line["machine"]].add(line["name"])
+    *others, (main, _) = sorted(measured.items(), key=lambda own: len(own[1]))
+    machines = [main, *(f"{own} ({', '.join(sorted(names))})" for own, names in others)]
     text = PAGE.read_text(encoding="utf-8")
     start, end = "<!-- table -->\n", "<!-- end of table -->"
     head, tail = text.split(start)[0], text.split(end)[1]
     heading = "| task | what | measure | peer | ours | theirs | ratio | range | rounds |"
     table_text = (
-        f"{heading}\n|{'---|' * 9}\n{body}\n\nMachine: {lines[-1]['machine']}. {packages}.\n"
+        f"{heading}\n|{'---|' * 9}\n{body}\n\nMachine: {'; '.join(machines)}. {packages}.\n"
     )
     PAGE.write_text(head + start + table_text + end + tail, encoding="utf-8")
     draw(table)
