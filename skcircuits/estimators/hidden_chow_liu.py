@@ -16,7 +16,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
-from skcircuits.learning.latent_tree.emissions import collinear_columns
+from skcircuits.learning.latent_tree._emissions import collinear_columns
 from skcircuits.learning.univariate._columns import FEW_VALUES, describe_column
 from skcircuits.trees import complete_rows
 

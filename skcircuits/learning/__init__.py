@@ -1,8 +1,8 @@
 """Learning circuits from rows: parameters of any circuit, and structures."""
 
 from skcircuits.learning.gaussian_mixture import _factor_gaussians  # noqa: F401 registers a family
-from skcircuits.learning.latent_tree.emissions import LatentRows
 from skcircuits.learning.latent_tree.learner import LatentSchedule, learn_latent_tree
+from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.parameters.expectation_maximization import (
     EMStep,
     expectation_maximization,

@@ -120,6 +120,11 @@ class Scatter:
         buffer[self._rows] += self._matrix @ contributions if self._repeats else contributions
 
 
+def spread_rows(n_rows: int, n_wanted: int) -> IntArray:
+    """Indices of at most so many rows, evenly spread."""
+    return np.linspace(0, n_rows - 1, min(n_rows, n_wanted)).astype(np.int64)
+
+
 def divisors(values: FloatArray) -> FloatArray:
     """Numbers to divide by: one in the place of those that are not positive."""
     return np.where(values > 0.0, values, 1.0)

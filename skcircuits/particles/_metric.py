@@ -30,6 +30,7 @@ from scipy.linalg import cholesky_banded
 from scipy.linalg.lapack import dtbtrs
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+from skcircuits.numerics._arrays import spread_rows
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -288,7 +289,7 @@ def has_several_modes(
     start: FloatArray,
 ) -> bool:
     """Ascend from a few particles and test whether all arrive at one mode."""
-    chosen = np.linspace(0, len(start) - 1, min(N_CLIMBS, len(start))).astype(np.int64)
+    chosen = spread_rows(len(start), N_CLIMBS)
     with np.errstate(all="ignore"):
         ends = [_ascend(grad_log_prob, probe, metric, point) for point in start[chosen]]
     # Ends that are not stationary points are ignored (some densities are unbounded).

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skcircuits.numerics._arrays import spread_rows
 from skcircuits.particles._metric import STEP, CoordinateMetric, HessianProbe
 from skcircuits.protocols import FloatArray
 
@@ -54,7 +55,7 @@ def points_around(
     """Particles, and points in all directions around them, near and far."""
     d = particles.shape[1]
     n_far = int(np.clip(MAX_SIZE / d, MIN_FAR, N_FAR))
-    chosen = np.linspace(0, len(particles) - 1, min(N_NEAR, n_far, len(particles))).astype(np.int64)
+    chosen = spread_rows(len(particles), min(N_NEAR, n_far))
     low, high = np.log(WIDTHS)
     widths = np.exp(rng.uniform(low, high, (n_far, 1)))
     noise = metric.stretch(rng.standard_normal((n_far, d)))

@@ -1,13 +1,7 @@
 """Stein kernels and discrepancies, and the weights that minimise them."""
 
-from skcircuits.stein.discrepancy import (
-    SteinDiagnosis,
-    SteinTestResult,
-    kdsd,
-    stein_diagnosis,
-    stein_discrepancy,
-    stein_test,
-)
+from skcircuits.stein.diagnosis import SteinDiagnosis, stein_diagnosis
+from skcircuits.stein.discrepancy import SteinTestResult, kdsd, stein_discrepancy, stein_test
 from skcircuits.stein.gram import stein_gram
 from skcircuits.stein.langevin import InverseMultiquadric
 from skcircuits.stein.simplex import simplex_weights

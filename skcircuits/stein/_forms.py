@@ -29,10 +29,10 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial.distance import cdist
 from scipy.special import expit
 
+from skcircuits.numerics._arrays import spread_rows
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
 from skcircuits.protocols import BoolArray, DiscreteTarget, FloatArray, IntArray
-from skcircuits.stein._ridge import spread_rows
 from skcircuits.stein._targets import full_conditionals, without_other_columns
 from skcircuits.stein.gram import Block, finite_kernel, prepare
 from skcircuits.stein.simplex import simplex_weights

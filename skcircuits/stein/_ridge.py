@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skcircuits.numerics._arrays import spread_rows
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -125,11 +126,6 @@ def learn_model(
     chosen = close[np.abs(np.log(RIDGES[close] / prior)).argmin()]
     scale = by_family(found.scales[[chosen]] / variances).mean() if is_smooth else 0.0
     return FunctionModel(float(RIDGES[chosen]), float(scale), is_broken)
-
-
-def spread_rows(n_rows: int, n_wanted: int = MAX_ROWS) -> IntArray:
-    """Give rows to choose the ridge with, evenly spread."""
-    return np.linspace(0, n_rows - 1, min(n_rows, n_wanted)).astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -183,3 +183,14 @@ def random_rows(rng, circuit: Circuit, n_rows: int, missing: float = 0.4) -> np.
                 row[variable] = np.nan
                 n_completions *= sizes[variable]
     return X
+
+
+def binary_chain(n_variables, seed=0):
+    """Make a chain of binary variables, with two latent states between neighbours."""
+    rng = np.random.default_rng(seed)
+    nodes = [Bernoulli(0, p) for p in rng.random(2)]
+    for variable in range(1, n_variables):
+        leaves = [Bernoulli(variable, p) for p in rng.random(2)]
+        products = [Product(pair) for pair in zip(nodes, leaves, strict=True)]
+        nodes = [Sum(products, weights=rng.dirichlet(np.ones(2))) for _ in range(2)]
+    return Circuit(nodes[0])

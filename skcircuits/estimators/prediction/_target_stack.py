@@ -298,7 +298,7 @@ def _fit_circuits(training: TrainingTargets, seed: int) -> list[Circuit]:
 
 
 def _grow_trees(
-    training: TrainingTargets, may_hide: bool, seed: int, n_trees: int = N_TREES[-1]
+    training: TrainingTargets, may_hide: bool, seed: int, n_trees: int
 ) -> HistGradientBoostingClassifier | HistGradientBoostingRegressor:
     """Grow boosted trees on the rows, complete ones also with hidden cells."""
     rng = np.random.default_rng(seed)

@@ -5,10 +5,10 @@ import warnings
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from skcircuits.numerics._arrays import spread_rows
 from skcircuits.particles._cloud import scores_at
 from skcircuits.particles._diagnosis import nodes_outside_blankets
 from skcircuits.stein._forms import separate_parts
-from skcircuits.stein._ridge import spread_rows
 
 # Modes are searched for from at most MAX_SEEN particles and N_AROUND points around them, spread by
 # WIDTH of their standard deviations.

@@ -20,6 +20,7 @@ from skcircuits.estimators.targets._weighted_samples import (
     possible_rows,
 )
 from skcircuits.kernels import Hamming
+from skcircuits.numerics._arrays import spread_rows
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import MAX_CELL
 from skcircuits.stein import InverseMultiquadric, stein_discrepancy
@@ -33,12 +34,12 @@ from skcircuits.stein._forms import (
     separate_parts,
 )
 from skcircuits.stein._ridge import (
+    MAX_ROWS,
     FunctionModel,
     coordinate_functions,
     learn_model,
     reach,
     reliance,
-    spread_rows,
     squared_change,
     state_functions,
 )
@@ -277,7 +278,7 @@ class WeighingProblem:
         # Variables that are summed out exactly have no noise.
         fraction_sampled = float(1.0 - np.isnan(distinct).mean())
         prior = max(PRIOR_RIDGE * fraction_sampled**4, 1e-6)
-        rows = spread_rows(len(distinct))
+        rows = spread_rows(len(distinct), MAX_ROWS)
         seen = distinct[rows]
         return learn_model(
             form.matrix(rows),

@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 
+from skcircuits.learning._k_means import k_means, nearest_centres
 from skcircuits.learning.gaussian_mixture._categories import (
     Categories,
     CategoryExpectation,
@@ -447,38 +448,3 @@ def _squared_distances(cells: FloatArray, observed: FloatArray, centres: FloatAr
     squared = (cells**2).sum(axis=1)[:, None] - 2.0 * cells @ centres.T + observed @ (centres**2).T
     fraction = observed.mean(axis=1)[:, None] if observed.shape[1] else 1.0
     return np.maximum(squared, 0.0) / fraction
-
-
-def k_means(
-    points: FloatArray,
-    centres: FloatArray,
-    n_steps: int,
-    *,
-    weights: FloatArray | None = None,
-    observed: FloatArray | None = None,
-) -> FloatArray:
-    """Move centres (n_clusters, d) to the means of the points (n, d) nearest to them.
-
-    Points weigh `weights` (n,). With `observed` (n, d), 1 where a coordinate is observed, points
-    are 0 elsewhere and distances are over observed coordinates.
-    """
-    for _ in range(n_steps):
-        nearest = nearest_centres(points, centres, observed)
-        members = (nearest == np.arange(len(centres))[:, None]).astype(points.dtype)
-        if weights is not None:
-            members *= weights
-        sizes = members.sum(axis=1, keepdims=True) if observed is None else members @ observed
-        # Columns that a cluster never observed, and clusters without points, keep their centres.
-        means = members @ points / np.where(sizes > 0, sizes, 1)
-        centres = np.where(sizes > 0, means, centres)
-    return centres
-
-
-def nearest_centres(
-    points: FloatArray, centres: FloatArray, observed: FloatArray | None = None
-) -> IntArray:
-    """Index (n,) of the centre nearest to each point."""
-    squares = np.square(centres)
-    # The points' own squares are equal for all centres.
-    heights = squares.sum(axis=1) if observed is None else observed @ squares.T
-    return (heights - 2 * points @ centres.T).argmin(axis=1)

@@ -20,7 +20,7 @@ import numpy as np
 
 from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.structure.units import Unit
-from skcircuits.learning.latent_tree.emissions import Emissions, EmissionTotals, Evidence
+from skcircuits.learning.latent_tree._emissions import Emissions, EmissionTotals, Evidence
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import children_of, top_down_order
 

@@ -15,18 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.circuits import Circuit
-from skcircuits.learning.gaussian_mixture._learner import k_means, nearest_centres
+from skcircuits.learning._k_means import k_means, nearest_centres
 from skcircuits.learning.latent_tree._belief_propagation import (
     BeliefPropagation,
     LatentTotals,
     LatentTree,
 )
-from skcircuits.learning.latent_tree.emissions import (
-    Emissions,
-    JointNormals,
-    LatentRows,
-    encode_cells,
-)
+from skcircuits.learning.latent_tree._emissions import Emissions, JointNormals, encode_cells
+from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.univariate._cells import ColumnCells, sharp_breaks
 from skcircuits.learning.univariate._columns import rank_fractions
 from skcircuits.protocols import FloatArray, IntArray

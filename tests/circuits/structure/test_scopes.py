@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import (
-    Bernoulli,
-    Circuit,
     Product,
-    Sum,
     are_compatible,
     is_structured_decomposable,
     multiply,
@@ -22,6 +19,7 @@ from skcircuits.circuits.structure._scopes import (
     variables_of,
 )
 from skcircuits.circuits.structure.units import topological_order
+from tests.reference.random_circuits import binary_chain
 
 
 def test_masks_are_sets():
@@ -73,18 +71,8 @@ def test_blocks_are_the_finest_common_coarsening(seed):
         assert reached == set(own)
 
 
-def chain(n_variables, seed):
-    rng = np.random.default_rng(seed)
-    nodes = [Bernoulli(0, p) for p in rng.random(2)]
-    for variable in range(1, n_variables):
-        leaves = [Bernoulli(variable, p) for p in rng.random(2)]
-        products = [Product(pair) for pair in zip(nodes, leaves, strict=True)]
-        nodes = [Sum(products, weights=rng.dirichlet(np.ones(2))) for _ in range(2)]
-    return Circuit(nodes[0])
-
-
 def test_long_chains_take_little_time():
-    p, q = chain(3200, 0), chain(3200, 1)
+    p, q = binary_chain(3200, 0), binary_chain(3200, 1)
     start = time.process_time()
     assert are_compatible(p, q)
     assert is_structured_decomposable(p)
@@ -93,14 +81,14 @@ def test_long_chains_take_little_time():
 
 
 def test_products_of_long_chains():
-    p, q = chain(400, 0), chain(400, 1)
+    p, q = binary_chain(400, 0), binary_chain(400, 1)
     X = p.sample(3, random_state=0)
     product = multiply(p, q)
     np.testing.assert_allclose(product.log_prob(X), p.log_prob(X) + q.log_prob(X), rtol=1e-12)
 
 
 def test_long_scopes_are_shared():
-    p, q = chain(60, 0), chain(60, 1)
+    p, q = binary_chain(60, 0), binary_chain(60, 1)
     products = [
         unit for unit in topological_order(multiply(p, q).root) if isinstance(unit, Product)
     ]

@@ -24,6 +24,7 @@ from skcircuits import (
 )
 from skcircuits.estimators.prediction import _target_stack
 from skcircuits.estimators.prediction._target_stack import (
+    N_TREES,
     Members,
     TrainingTargets,
     _fit_circuits,
@@ -338,7 +339,7 @@ def test_trees_learn_from_hidden_cells_unless_they_must_not(training):
     half[:, : training.rows.shape[1]] = NAN
     errors = []
     for may_hide in (True, False):
-        trees = _grow_trees(doubled, may_hide, 0)
+        trees = _grow_trees(doubled, may_hide, 0, N_TREES[-1])
         errors.append(np.mean(np.square(trees.predict(half) - training.targets)))
     assert errors[0] < 0.5 * errors[1]
 

@@ -10,8 +10,8 @@ from skcircuits.learning.latent_tree._belief_propagation import (
     LatentTotals,
     LatentTree,
 )
-from skcircuits.learning.latent_tree.emissions import Emissions, EmissionTotals, collinear_columns
-from skcircuits.learning.latent_tree.emissions import _correlations as correlations
+from skcircuits.learning.latent_tree._emissions import Emissions, EmissionTotals, collinear_columns
+from skcircuits.learning.latent_tree._emissions import _correlations as correlations
 from skcircuits.learning.latent_tree.learner import _emissions as first_emissions
 from skcircuits.learning.latent_tree.learner import _maximize as maximize
 from skcircuits.learning.latent_tree.learner import cluster_latent_states

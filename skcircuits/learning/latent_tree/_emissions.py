@@ -23,95 +23,12 @@ from skcircuits.circuits import Categorical, MultivariateGaussian, Sum
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.learning.gaussian_mixture._categories import Sums
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation, FullGaussians
+from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.univariate._cells import ColumnCells
-from skcircuits.learning.univariate._columns import MixedColumn, describe_column, standardized
+from skcircuits.learning.univariate._columns import MixedColumn, standardized
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.trees import StateLayout
-
-
-@dataclass(frozen=True)
-class LatentRows:
-    """Training rows of a latent tree.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, n_variables)
-        Codes of categorical columns and values of numerical ones, NaN where missing.
-    weight : ndarray of shape (n,)
-        Weight of each row.
-    states : ndarray of shape (n, n_variables)
-        Complete codes of all columns, with binned numbers, from which the tree and the
-        initialisation are learned.
-    layout : StateLayout
-        Layout of these states.
-    is_categorical : ndarray of bool of shape (n_variables,)
-        Columns with categorical emissions; the other columns have piecewise polynomial emissions.
-    facts : mapping of int to MixedColumn, default=None
-        How numerical columns were recorded, in particular their point masses, if that was learned
-        from more rows than these. None: from these rows, with point masses also at points of grids.
-    joint_columns : tuple of tuple of int, default=()
-        Groups of numerical columns that share a latent variable and have a joint normal
-        distribution in each of its states.
-
-    Examples
-    --------
-    A categorical and a numerical column, cut into two bins for the tree:
-
-    >>> import numpy as np
-    >>> from skcircuits.learning import LatentRows, learn_latent_tree
-    >>> from skcircuits.trees import StateLayout
-    >>> rng, categories = np.random.default_rng(0), np.repeat([0, 1], 20)
-    >>> X = np.column_stack([categories, 2 * categories - 1 + rng.normal(scale=0.1, size=40)])
-    >>> states = (X > 0).astype(int)
-    >>> rows = LatentRows(X, np.ones(40), states, StateLayout([2, 2]), np.array([True, False]))
-    >>> *_, last = learn_latent_tree(rows, 2, rng)
-    >>> last.circuit.expectation([[0, np.nan], [1, np.nan]])[:, 1] > 0
-    array([False,  True])
-    """
-
-    X: FloatArray
-    weight: FloatArray
-    states: IntArray
-    layout: StateLayout
-    is_categorical: BoolArray
-    facts: Mapping[int, MixedColumn] | None = None
-    joint_columns: tuple[tuple[int, ...], ...] = ()
-
-    def fact(self, column: int) -> MixedColumn:
-        """Describe a numerical column.
-
-        Parameters
-        ----------
-        column : int
-            Index of the column.
-
-        Returns
-        -------
-        MixedColumn
-            How the column was recorded.
-        """
-        if self.facts is None:
-            return describe_column(column, self.X[:, column], self.weight, 0)
-        return self.facts[column]
-
-    def take(self, indices: IntArray) -> LatentRows:
-        """Select rows.
-
-        Parameters
-        ----------
-        indices : ndarray of int of shape (m,)
-            Indices of the rows.
-
-        Returns
-        -------
-        LatentRows
-            The selected rows.
-        """
-        return replace(
-            self, X=self.X[indices], weight=self.weight[indices], states=self.states[indices]
-        )
 
 
 class Cells:

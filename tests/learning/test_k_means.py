@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.learning.gaussian_mixture._learner import k_means, nearest_centres
+from skcircuits.learning._k_means import k_means, nearest_centres
 
 
 def lloyd(points, centres, n_steps, weights, observed):
