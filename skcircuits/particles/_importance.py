@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from skcircuits.particles._modes import Modes
+from skcircuits.numerics._modes import Modes
 from skcircuits.protocols import FloatArray, IntArray
 
 Function = Callable[[FloatArray], FloatArray]

@@ -31,6 +31,7 @@ from scipy.linalg.lapack import dtbtrs
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from skcircuits.numerics._arrays import spread_rows
+from skcircuits.numerics._modes import Modes, find_modes
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -43,9 +44,8 @@ N_HESSIANS = 8
 TOLERANCE = 0.05
 # Curvature may fall to this fraction in one iteration, and is taken as this where it is negative.
 MIN_CURVATURE = 0.1
-# Newton's method from a few particles: end points this far apart are different modes.
-N_CLIMBS, MAX_CLIMB = 6, 20
-MODE_DISTANCE = 2.0
+# Modes to which a few particles ascend are different if they are this far apart.
+N_CLIMBS, MODE_DISTANCE = 6, 2.0
 # Minimum number of states per coordinate, and maximum number of coordinates, to learn a covariance.
 STATES_PER_COORDINATE, MAX_LEARNED = 5, 1000
 # Maximum size of a band; beyond it, steps without a metric are cheaper.
@@ -105,9 +105,21 @@ class DiagonalMetric:
 
     pull = stretch
 
+    def curvature(self, hessian: FloatArray) -> FloatArray:
+        """Give a negative Hessian in x as one in z."""
+        return hessian * np.outer(self.scales, self.scales)
+
     def smooth(self, scores: FloatArray) -> FloatArray:
         """Multiply with the variances."""
         return scores * self.variances
+
+    def transform(self, particles: FloatArray) -> FloatArray:
+        """Give rows x as rows z."""
+        return (particles - self.center) / self.scales
+
+    def inverse_transform(self, particles: FloatArray) -> FloatArray:
+        """Give rows z as rows x."""
+        return self.center + self.stretch(particles)
 
     def learned(self, states: FloatArray) -> CoordinateMetric:
         """Give the full metric where states are enough for it, else other scales."""
@@ -282,47 +294,41 @@ def step_length(slope_at: Callable[[float], float], slope: float) -> float:
     return length
 
 
-def has_several_modes(
-    grad_log_prob: Callable[[FloatArray], FloatArray],
-    probe: HessianProbe,
-    metric: Metric,
-    start: FloatArray,
-) -> bool:
-    """Ascend from a few particles and test whether all arrive at one mode."""
-    chosen = spread_rows(len(start), N_CLIMBS)
-    with np.errstate(all="ignore"):
-        ends = [_ascend(grad_log_prob, probe, metric, point) for point in start[chosen]]
-    # Ends that are not stationary points are ignored (some densities are unbounded).
-    modes = [metric.transform(end[None])[0] for end in ends if end is not None]
-    return any(np.linalg.norm(mode - modes[0]) > MODE_DISTANCE for mode in modes[1:])
+@dataclass(frozen=True)
+class TransformedTarget:
+    """Score and curvature of a target in the coordinates z of a metric."""
 
+    grad_log_prob: Callable[[FloatArray], FloatArray]
+    probe: HessianProbe
+    metric: DiagonalMetric | Metric
 
-def _ascend(
-    grad_log_prob: Callable[[FloatArray], FloatArray],
-    probe: HessianProbe,
-    metric: Metric,
-    point: FloatArray,
-) -> FloatArray | None:
-    """Follow Newton steps, damped where the density is not concave; None if it does not arrive."""
-    scales = np.sqrt(metric.variances)
-    for _ in range(MAX_CLIMB):
-        score = np.asarray(grad_log_prob(point[None]))[0]
-        curvature = metric.curvature(probe.mean(point[None], scales))
-        if not (np.isfinite(score).all() and np.isfinite(curvature).all()):
+    def score(self, z: FloatArray) -> FloatArray:
+        """Gradient of the log density in z, (n, d)."""
+        return self.metric.pull(np.asarray(self.grad_log_prob(self.metric.inverse_transform(z))))
+
+    def curvature(self, z: FloatArray) -> FloatArray:
+        """Negative Hessian at a point z, (d, d) of (d,)."""
+        scales = np.sqrt(self.metric.variances)
+        hessian = self.probe.mean(self.metric.inverse_transform(z[None]), scales)
+        return self.metric.curvature(hessian)
+
+    def modes(self, starts: FloatArray) -> Modes | None:
+        """Find modes by ascents from points x, (n, d); in x as well."""
+        found = find_modes(self.score, self.curvature, self.metric.transform(starts))
+        if found is None:
             return None
-        values, vectors = np.linalg.eigh(curvature)
-        along = vectors.T @ metric.pull(score)
-        step = metric.stretch(vectors @ (along / np.maximum(np.abs(values), 1e-3)))
-        slope = float(score @ step)
-        if slope < 1e-6:
-            return point if values[0] > 0 else None
-        origin = point
+        # (k, d, d): columns are displacements.
+        roots = self.metric.stretch(found.roots.transpose(0, 2, 1)).transpose(0, 2, 1)
+        return Modes(self.metric.inverse_transform(found.centers), roots)
 
-        def slope_at(length: float, origin: FloatArray = origin, step: FloatArray = step) -> float:
-            return float(np.asarray(grad_log_prob((origin + length * step)[None]))[0] @ step)
-
-        point = origin + step_length(slope_at, slope) * step
-    return None
+    def has_several_modes(self, start: FloatArray) -> bool:
+        """Ascend from a few particles, (n, d), and test whether all arrive at one mode."""
+        # Ends that are no stationary points are ignored (some densities are unbounded).
+        found = self.modes(start[spread_rows(len(start), N_CLIMBS)])
+        if found is None:
+            return False
+        centers = self.metric.transform(found.centers)
+        return bool((np.linalg.norm(centers - centers[0], axis=1) > MODE_DISTANCE).any())
 
 
 def colour_columns(pattern: sparse.csr_array) -> IntArray:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+from skcircuits.numerics._arrays import spread_rows
 from skcircuits.numerics._optimization import Optimizer, make_optimizer
 from skcircuits.parallel import row_slices
 from skcircuits.particles._cloud import (
@@ -41,12 +42,11 @@ from skcircuits.particles._metric import (
     HessianProbe,
     Metric,
     SparseMetric,
+    TransformedTarget,
     fit_metric,
     fit_sparse_metric,
-    has_several_modes,
     is_concave,
 )
-from skcircuits.particles._modes import find_modes, points_around
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.particles._steps import (
     StepSchedule,
@@ -60,6 +60,9 @@ from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
 
 # Starting particles, and draws of a Gaussian, at which a log density must be concave.
 N_CONCAVE = 3
+# Numbers of particles and of points around them from which ascents start, the latter such that they
+# have at most so many coordinates in all; range of widths, in standard deviations of the particles.
+N_NEAR, N_FAR, MIN_FAR, MAX_SIZE, WIDTHS = 30, 200, 20, 5e3, (1.0, 100.0)
 # Largest number of coordinates for which a single mode is represented by weighted draws.
 MAX_DRAWN_FROM = 30
 
@@ -310,9 +313,12 @@ class SVGDProblem:
         score = self._double_precision_score
         start = start.astype(np.float64)
         metric = fit_metric(score, self._probe, start, rng)
-        if metric is None or has_several_modes(score, self._probe, metric, start):
+        if metric is None or self._transformed(metric).has_several_modes(start):
             return None
         return metric
+
+    def _transformed(self, metric: DiagonalMetric | Metric) -> TransformedTarget:
+        return TransformedTarget(self._double_precision_score, self._probe, metric)
 
     def find_sparse_metric(
         self, start: FloatArray, rng: np.random.Generator
@@ -369,7 +375,7 @@ class SVGDProblem:
         )
 
     def diagnose(
-        self, particles: FloatArray, metric: CoordinateMetric | None, is_thorough: bool
+        self, particles: FloatArray, metric: Metric | SparseMetric | None, is_thorough: bool
     ) -> Diagnosis:
         """Compare particles with draws from all modes, or with chains from the particles."""
         log_prob = getattr(self.target, "log_prob_unnormalized", None)
@@ -390,20 +396,20 @@ class SVGDProblem:
     def _diagnose_by_draws(
         self,
         particles: FloatArray,
-        metric: CoordinateMetric | None,
+        metric: Metric | SparseMetric | None,
         log_prob: Callable[[FloatArray], FloatArray] | None,
         rng: np.random.Generator,
     ) -> Diagnosis | None:
         """Compare particles with draws from all modes; None where these are of no use."""
         d = self.n_coordinates
-        if d > MAX_LEARNED:
+        if d > MAX_LEARNED or isinstance(metric, SparseMetric):
             return None
         score, particles = self._double_precision_score, particles.astype(np.float64)
         scales = DiagonalMetric.of_particles(particles) if metric is None else metric
-        starts = points_around(particles, scales, rng)
+        target, starts = self._transformed(scales), points_around(particles, scales, rng)
         n_known, draws = 0, None
         while True:
-            modes = find_modes(score, self._probe, starts, scales)
+            modes = target.modes(starts)
             if modes is None or len(modes.centers) <= n_known:
                 break
             n_known = len(modes.centers)
@@ -453,3 +459,16 @@ class SVGDProblem:
             everyone = np.arange(self.graph.n_nodes)
             neighbors = [np.delete(everyone, node) for node in everyone]
         return RandomScopes(neighbors, self.blocks, n_neighbors=self.n_neighbors, seed=seed)
+
+
+def points_around(
+    particles: FloatArray, metric: CoordinateMetric, rng: np.random.Generator
+) -> FloatArray:
+    """Particles, and points in all directions around them, near and far."""
+    d = particles.shape[1]
+    n_far = int(np.clip(MAX_SIZE / d, MIN_FAR, N_FAR))
+    chosen = spread_rows(len(particles), min(N_NEAR, n_far))
+    low, high = np.log(WIDTHS)
+    widths = np.exp(rng.uniform(low, high, (n_far, 1)))
+    noise = metric.stretch(rng.standard_normal((n_far, d)))
+    return np.concatenate([particles[chosen], particles.mean(axis=0) + widths * noise])

@@ -17,19 +17,13 @@ energies of states, and the parts that are separated by valleys, enter the form.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.cluster.vq import vq
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
-from scipy.spatial.distance import cdist
 from scipy.special import expit
 
-from skcircuits.numerics._arrays import spread_rows
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
 from skcircuits.protocols import BoolArray, DiscreteTarget, FloatArray, IntArray
@@ -43,12 +37,6 @@ _TASK_ROWS, _TILE_ROWS, _SQUARE_ROWS = 16384, 512, 16
 # Weight of Stein's identity for the energy (that for the kernel has weight one). A tenth of it
 # improves the mean energy half as much, ten times as much worsens collapsed single marginals.
 _FRACTION = 0.01
-# Number of samples that ascend the density, of their steps, and the largest step in standard
-# deviations of the samples, so that none jumps over a valley.
-MAX_CLIMBERS, N_STEPS, MAX_MOVE = 100, 40, 0.5
-FIRST_STEP, LONGER, SHORTER = 0.5, 1.5, 0.4
-# Points between two ends, and the decrease of log density that counts as a valley.
-N_POINTS, DEPTH = 16, 0.3
 # Pivots drawn at once; eigenvalues among them below this part of the largest are rounding.
 _BLOCK_PIVOTS = 50
 _RANK_TOLERANCE = 1e-10
@@ -147,48 +135,6 @@ def scaled_features(
     squares = residuals**2 if residuals.ndim == 1 else (residuals**2).sum(axis=1)
     own, others = counts @ squares, counts @ diagonal
     return None if own == 0 else np.sqrt(fraction * others / own) * residuals
-
-
-def separate_parts(
-    score: Callable[[FloatArray], FloatArray], Z: FloatArray, n_climbers: int = MAX_CLIMBERS
-) -> IntArray:
-    """Give the part that each row belongs to, (n,); rows have about unit covariance."""
-    chosen = spread_rows(len(Z), n_climbers)
-    # Some diverge: values that cannot be computed there are not a valley.
-    with np.errstate(all="ignore"):
-        passages = _passages(score, _ascend(score, Z[chosen]))
-    own = connected_components(passages, directed=False)[1]
-    return np.asarray(own[vq(Z, Z[chosen])[0]], dtype=np.int64)
-
-
-def _ascend(score: Callable[[FloatArray], FloatArray], Z: FloatArray) -> FloatArray:
-    """Follow the score from every row, each with its own step."""
-    slopes, steps = score(Z), np.full((len(Z), 1), FIRST_STEP)
-    for _ in range(N_STEPS):
-        moves = steps * slopes
-        lengths = np.linalg.norm(moves, axis=1, keepdims=True)
-        moves *= np.minimum(1.0, MAX_MOVE / np.maximum(lengths, 1e-300))
-        ahead = score(Z + moves)
-        # Without the density itself: the slope along a step may change its sign, if it shrinks.
-        before, after = ((moves * s).sum(axis=1, keepdims=True) for s in (slopes, ahead))
-        taken = (after >= -0.9 * before) & np.isfinite(after)
-        Z, slopes = np.where(taken, Z + moves, Z), np.where(taken, ahead, slopes)
-        steps *= np.where(taken, LONGER, SHORTER)
-    return Z
-
-
-def _passages(score: Callable[[FloatArray], FloatArray], ends: FloatArray) -> coo_array:
-    """Join ends next to each other where the density does not fall in between."""
-    # Plus one: a distance of zero would be no edge.
-    tree = coo_array(minimum_spanning_tree(1.0 + cdist(ends, ends)))
-    start, change = ends[tree.row], ends[tree.col] - ends[tree.row]
-    fractions = (np.arange(N_POINTS) + 0.5) / N_POINTS
-    way = start + fractions[:, None, None] * change
-    slopes = score(way.reshape(-1, ends.shape[1])).reshape(way.shape)
-    gained = np.cumsum((slopes * change).sum(axis=2), axis=0) / N_POINTS
-    loss = np.minimum(0.0, gained[-1]) - gained.min(axis=0)
-    is_open = ~(loss > DEPTH)
-    return coo_array((tree.data[is_open], (tree.row[is_open], tree.col[is_open])), tree.shape)
 
 
 @dataclass(frozen=True)

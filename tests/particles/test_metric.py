@@ -7,9 +7,9 @@ from skcircuits.particles._diagnosis import diagnose
 from skcircuits.particles._metric import (
     HessianProbe,
     Metric,
+    TransformedTarget,
     colour_columns,
     fit_metric,
-    has_several_modes,
 )
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem
@@ -35,6 +35,11 @@ class Skewed:
 
     def grad_log_prob(self, X):
         return 3.0 - np.exp(X)
+
+
+def transformed(target, start):
+    probe = probe_of(target, start.shape[1])
+    return TransformedTarget(target.grad_log_prob, probe, Metric.of_particles(start))
 
 
 def probe_of(target, d):
@@ -98,11 +103,8 @@ def test_the_metric_of_a_skewed_target_averages_its_curvature():
 def test_several_modes_are_found():
     target = FourModes()
     start = np.random.default_rng(0).normal(size=(60, 2)) * 3
-    probe = probe_of(target, 2)
-    assert has_several_modes(target.grad_log_prob, probe, Metric.of_particles(start), start)
-    skewed = Skewed()
-    metric = Metric.of_particles(start / 3)
-    assert not has_several_modes(skewed.grad_log_prob, probe_of(skewed, 2), metric, start / 3)
+    assert transformed(target, start).has_several_modes(start)
+    assert not transformed(Skewed(), start / 3).has_several_modes(start / 3)
 
 
 def test_no_metric_where_scores_are_not_finite():

@@ -5,10 +5,11 @@ import pytest
 from scipy.special import logsumexp
 
 from skcircuits.graphical import GaussianMRF
+from skcircuits.numerics._modes import Modes
 from skcircuits.particles._importance import draw_from_modes
-from skcircuits.particles._metric import DiagonalMetric, HessianProbe
-from skcircuits.particles._modes import Modes, find_modes, points_around
+from skcircuits.particles._metric import DiagonalMetric, HessianProbe, TransformedTarget
 from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._problem import points_around
 
 
 class Mixture:
@@ -44,7 +45,7 @@ def modes_of(score, particles):
     probe = HessianProbe(score, Neighborhoods.complete(particles.shape[1], None))
     metric = DiagonalMetric.of_particles(particles)
     starts = points_around(particles, metric, np.random.default_rng(0))
-    return find_modes(score, probe, starts, metric)
+    return TransformedTarget(score, probe, metric).modes(starts)
 
 
 def draws_of(score, log_prob, particles):

@@ -6,9 +6,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.numerics._arrays import spread_rows
+from skcircuits.numerics._modes import separate_parts
 from skcircuits.particles._cloud import scores_at
 from skcircuits.particles._diagnosis import nodes_outside_blankets
-from skcircuits.stein._forms import separate_parts
 
 # Modes are searched for from at most MAX_SEEN particles and N_AROUND points around them, spread by
 # WIDTH of their standard deviations.

@@ -21,6 +21,7 @@ from skcircuits.estimators.targets._weighted_samples import (
 )
 from skcircuits.kernels import Hamming
 from skcircuits.numerics._arrays import spread_rows
+from skcircuits.numerics._modes import separate_parts
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import MAX_CELL
 from skcircuits.stein import InverseMultiquadric, stein_discrepancy
@@ -31,7 +32,6 @@ from skcircuits.stein._forms import (
     estimate_discrepancy,
     low_rank_form,
     scaled_features,
-    separate_parts,
 )
 from skcircuits.stein._ridge import (
     MAX_ROWS,
