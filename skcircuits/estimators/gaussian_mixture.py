@@ -49,6 +49,7 @@ from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_more
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
 from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.tabular._category_groups import grouped_cardinalities, grouped_rows
+from skcircuits.tabular._columns import in_local_time
 
 # Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn
 _DRAW_TOL, _MAX_DRAW_ITERATIONS = 0.02, 2000
@@ -403,13 +404,16 @@ class GaussianMixtureDensity(CircuitDensity):
         """For each column with a wrong probability of a frequent value, the worst one in words."""
         described = {}
         for j, (values, frequencies) in self._frequent.items():
-            name = self._schema.names[j]
-            found = self.probabilities([{name: value} for value in values.tolist()])
+            column = self._schema.columns[j]
+            # Queries name dates, not the numbers of days that they are here
+            cells = in_local_time(column, column.decode(values)).tolist()
+            found = self.probabilities([{column.name: cell} for cell in cells])
             worst = np.abs(found - frequencies).argmax()
             if abs(found[worst] - frequencies[worst]) > _MAX_MISFIT:
+                shown = cells[worst] if column.has_dates else f"{values[worst]:g}"
                 described[j] = (
-                    f"column {name!r} ({frequencies[worst]:.2g} of its cells are "
-                    f"{values[worst]:g}, and Gaussians give this value {found[worst]:.2g})"
+                    f"column {column.name!r} ({frequencies[worst]:.2g} of its cells are "
+                    f"{shown}, and Gaussians give this value {found[worst]:.2g})"
                 )
         return described
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import MAX_CELL, MAX_INTEGER, MIN_RANGE, BoolArray, FloatArray
-from skcircuits.tabular._frames import RawColumn, no_numbers_or_categories
+from skcircuits.tabular._frames import RawColumn, no_numbers_or_categories, zone_name
 
 MAX_SHOWN = 20
 # Meaning of a number of a column: itself, what rounds to it, all up to the next float.
@@ -100,8 +100,9 @@ class Column:
     order of their codes; None for a numerical column; ``is_integral``: true where all numbers seen
     were integers; ``is_ordered``: true where the categories were declared in an order that compares
     them; ``has_dates``: whether cells are dates, which are numbers of days here; ``time_zone``:
-    that of dates; ``is_coarse``: true where floats hardly tell the numbers apart; ``constant``: the
-    number of a column that holds no other; None elsewhere.
+    that of dates; ``zone_of_objects``: whether the cells know this zone, and not their dtype;
+    ``is_coarse``: true where floats hardly tell the numbers apart; ``constant``: the number of a
+    column that holds no other; None elsewhere.
     """
 
     name: str | int
@@ -110,6 +111,7 @@ class Column:
     is_ordered: bool = False
     has_dates: bool = False
     time_zone: str | datetime.tzinfo | None = None
+    zone_of_objects: bool = False
     is_coarse: bool = False
     constant: float | None = None
 
@@ -226,7 +228,17 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
         categories = _learn_categories(raw, missing_value)
         return Column(raw.name, categories, False, raw.is_ordered)
     has_dates = _hold_dates(raw.values, missing_value)
-    column = Column(raw.name, None, False, has_dates=has_dates, time_zone=raw.time_zone)
+    zone = raw.time_zone
+    if has_dates and zone is None and raw.values.dtype == object:
+        zone = _zone_of_objects(raw, missing_value)
+    column = Column(
+        raw.name,
+        None,
+        False,
+        has_dates=has_dates,
+        time_zone=zone,
+        zone_of_objects=zone is not raw.time_zone,
+    )
     numbers = column.encode(raw.values, missing_value=missing_value)
     # Refused here and not where it overflows, in the middle of a fit
     _refuse_tiny_range(raw.name, numbers)
@@ -253,6 +265,24 @@ def _hold_dates(values: NDArray[Any], missing_value: object) -> bool:
         return values.dtype.kind == "M"
     observed = [cell for cell in values.tolist() if not is_missing(cell, missing_value)]
     return bool(observed) and all(isinstance(cell, datetime.date) for cell in observed)
+
+
+def _zone_of_objects(raw: RawColumn, missing_value: object) -> str | datetime.tzinfo | None:
+    """Time zone of dates among objects, universal time if they are in several; None without one."""
+    cells = [cell for cell in raw.values.tolist() if not is_missing(cell, missing_value)]
+    zones = {_zone_of(cell) for cell in cells}
+    if len(zones) > 1 and None in zones:
+        cell = next(cell for cell in cells if _zone_of(cell) is None)
+        condition = "be all in time zones or all without one"
+        way_out = "Give all of them a time zone, or none."
+        raise ValueError(must(f"Dates of column {raw.name!r}", condition, way_out, value=cell))
+    return zones.pop() if len(zones) == 1 else "UTC"
+
+
+def _zone_of(date: Any) -> str | datetime.tzinfo | None:
+    """Time zone of a date object."""
+    zone = getattr(date, "tzinfo", None)
+    return None if zone is None else zone_name(zone)
 
 
 def holds_categories(raw: RawColumn, missing_value: object = np.nan) -> bool:
@@ -297,6 +327,8 @@ def _in_days(column: Column, values: NDArray[Any], missing_value: object) -> NDA
             continue
         if not isinstance(cell, datetime.date | np.datetime64):
             raise _other_type(column, "dates", value=cell)
+        if column.time_zone is None and _zone_of(cell) is not None:
+            raise _other_type(column, "dates without a time zone", value=cell)
         days[row] = read_date(column, cell)
     return days
 
@@ -508,13 +540,16 @@ def read_date(column: Column, value: Any) -> float:
     try:
         # NumPy reads ISO texts and date objects alike, but drops offsets of texts
         value = _with_offset(value) if isinstance(value, str) else value
-        is_local = getattr(value, "tzinfo", None) is None
+        is_local = _zone_of(value) is None
         date = np.datetime64(value if isinstance(value, str) else _without_zone(value))
     except (TypeError, ValueError) as error:
         condition, way_out = "be a date", "Write '2024-03-01', or pass a datetime."
         raise ValueError(must(what, condition, way_out, value=value)) from error
     if np.isnat(date):
         raise ValueError(must(what, "be a date", value=value))
+    if column.time_zone is None and not is_local:
+        condition = "be a date without a time zone, as in the table"
+        raise ValueError(must(what, condition, "Leave the time zone out.", value=str(value)))
     if column.time_zone is not None and is_local:
         date = _between_zones(date, column.time_zone, "UTC")
     return float(to_days(np.array([date]))[0])
@@ -528,6 +563,21 @@ def in_local_time(column: Column, dates: NDArray[Any]) -> NDArray[Any]:
     return np.array(cells, dtype=dates.dtype).reshape(dates.shape)
 
 
+def as_objects_in_zone(column: Column, dates: NDArray[Any]) -> NDArray[Any]:
+    """Date objects in the time zone of their column, from dates in universal time."""
+    zone = _zone(column.time_zone)
+    moments = np.empty(dates.shape, dtype=object)
+    for place, date in np.ndenumerate(dates.astype(f"datetime64[{_UNIT}]").astype(object)):
+        # None where missing, a number beyond the years of Python
+        is_date = isinstance(date, datetime.datetime)
+        moments[place] = date.replace(tzinfo=datetime.UTC).astimezone(zone) if is_date else date
+    return moments
+
+
+def _zone(zone: str | datetime.tzinfo | None) -> datetime.tzinfo | None:
+    return ZoneInfo(zone) if isinstance(zone, str) else zone
+
+
 def _between_zones(
     date: np.datetime64, own: str | datetime.tzinfo, other: str | datetime.tzinfo
 ) -> np.datetime64:
@@ -535,9 +585,8 @@ def _between_zones(
     moment = date.astype(f"datetime64[{_UNIT}]").item()
     if not isinstance(moment, datetime.datetime):  # not a date, or beyond the years of Python
         return date
-    here, there = (ZoneInfo(zone) if isinstance(zone, str) else zone for zone in (own, other))
     try:
-        moved = moment.replace(tzinfo=here).astimezone(there)
+        moved = moment.replace(tzinfo=_zone(own)).astimezone(_zone(other))
     except OverflowError:  # beyond these years in the other zone, as the last day of 9999 may be
         return date
     return np.datetime64(moved.replace(tzinfo=None), _UNIT)

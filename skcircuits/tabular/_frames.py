@@ -127,8 +127,13 @@ def _time_zone(series: nw.Series[Any]) -> str | tzinfo | None:
     if series.implementation.is_pandas_like():
         zone = getattr(series.to_native().dtype, "tz", None)
         if zone is not None:
-            return getattr(zone, "key", None) or getattr(zone, "zone", None) or zone
+            return zone_name(zone)
     return getattr(series.dtype, "time_zone", None)
+
+
+def zone_name(zone: tzinfo) -> str | tzinfo:
+    """Name of a time zone of Python or pytz, or the object where it has none."""
+    return getattr(zone, "key", None) or getattr(zone, "zone", None) or zone
 
 
 def _declared_categories(series: nw.Series[Any]) -> tuple[list[Any] | None, bool]:

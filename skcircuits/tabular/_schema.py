@@ -17,6 +17,7 @@ from skcircuits.tabular._category_groups import MANY_CATEGORIES, CategoryGroups
 from skcircuits.tabular._columns import (
     Column,
     around_constants,
+    as_objects_in_zone,
     column_mask,
     holds_categories,
     is_missing,
@@ -252,7 +253,10 @@ class TableSchema:
             else:
                 cells[j] = cells[j].astype(object)
             cells[j][..., rows] = values
-        return cells
+        return [
+            as_objects_in_zone(column, own) if column.zone_of_objects else own
+            for column, own in zip(self.columns, cells, strict=True)
+        ]
 
     def decode(
         self, codes: FloatArray, backend: str | None = None, unseen: UnseenCells | None = None

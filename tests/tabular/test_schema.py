@@ -3,6 +3,7 @@
 import datetime
 import pickle
 import warnings
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 
 from skcircuits import ChowLiuDensity, GaussianMixtureDensity, col
 from skcircuits.tabular import TableSchema
+from skcircuits.tabular._columns import read_date
 
 
 @pytest.fixture
@@ -352,6 +354,56 @@ def test_dates_with_and_without_a_time_zone_are_not_mixed():
     schema = TableSchema.learn(aware)
     np.testing.assert_array_equal(schema.encode(in_other_zone), schema.encode(aware))
     assert np.isnan(schema.encode(naive.mask(naive.notna()))).all()
+
+
+def test_dates_of_queries_have_no_time_zone_where_their_column_has_none():
+    days = pd.date_range("2020-01-01", periods=4)
+    density = ChowLiuDensity().fit(pd.DataFrame({"day": days}))
+    aware = days[2].tz_localize("Europe/Paris")
+    for bound in (aware, aware.to_pydatetime(), aware.isoformat()):
+        for query in ({"day": (bound, None)}, col("day") < bound):
+            with pytest.raises(ValueError, match="be a date without a time zone, as in the table"):
+                density.probability(query)
+    rows = pd.DataFrame({"day": pd.Series([aware], dtype=object)})
+    with pytest.raises(ValueError, match="be dates without a time zone, as in fit; got value="):
+        density.score_samples(rows)
+
+
+PARIS = ZoneInfo("Europe/Paris")
+
+
+@pytest.mark.parametrize("zone", [PARIS, datetime.UTC, OFFSET], ids=str)
+@pytest.mark.parametrize("make", [np.asarray, lambda X: pd.DataFrame(X, columns=["day", "x"])])
+def test_dates_among_objects_keep_their_time_zone(make, zone):
+    # The hour that summer time repeats, and both halves of a year
+    moments = ["2020-10-25T00:30", "2020-10-25T01:30", "2020-01-05T12:00", "2020-07-05T12:00"]
+    days = [
+        datetime.datetime.fromisoformat(moment).replace(tzinfo=datetime.UTC).astimezone(zone)
+        for moment in moments
+    ]
+    X = np.array([[*days, None], [0.5, 1.5, 2.5, 3.5, 4.5]], dtype=object).T
+    schema, encoded = TableSchema.learn_and_encode(make(X))
+    decoded = schema.decode(encoded)
+    again = (decoded if isinstance(decoded, np.ndarray) else decoded.to_numpy())[:-1, 0]
+    assert [day.isoformat() for day in again] == [day.isoformat() for day in days]
+    assert pd.isna((decoded if isinstance(decoded, np.ndarray) else decoded.to_numpy())[-1, 0])
+    column = schema.columns[0]
+    assert read_date(column, days[0].replace(tzinfo=None)) == encoded[0, 0]
+    assert read_date(column, days[0].astimezone(datetime.UTC)) == encoded[0, 0]
+
+
+def test_dates_among_objects_are_in_one_time_zone():
+    aware = (
+        datetime.datetime(2020, 1, 2, tzinfo=PARIS),
+        datetime.datetime(2020, 1, 3, tzinfo=OFFSET),
+    )
+    schema, encoded = TableSchema.learn_and_encode(np.array([aware], dtype=object).T)
+    assert schema.columns[0].time_zone == "UTC"
+    again = schema.decode(encoded)[:, 0].tolist()
+    assert again == list(aware) and {day.tzinfo for day in again} == {ZoneInfo("UTC")}
+    mixed = np.array([[aware[0], datetime.datetime(2020, 1, 2)]], dtype=object).T
+    with pytest.raises(ValueError, match="column 0 must be all in time zones or all without one"):
+        TableSchema.learn(mixed)
 
 
 def test_objects_that_are_all_dates_are_days():

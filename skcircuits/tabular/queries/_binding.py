@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -172,7 +173,11 @@ class Binder:
     def _number(self, what: str, value: Any) -> float:
         if type(value) is float and value == value:  # the usual case
             return value
-        if isinstance(value, bool | np.bool_) or not isinstance(value, Real) or value != value:
+        if (
+            isinstance(value, bool | np.bool_)
+            or not isinstance(value, Real | Decimal)
+            or value != value
+        ):
             raise ValueError(must("A query", f"compare {what} with a number", value=value))
         try:
             return float(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from itertools import chain
 from numbers import Real
 from types import NoneType
@@ -187,11 +188,9 @@ def _read_frame(frame: Any, schema: TableSchema) -> Conditions:
         if bounds is None and not any(map(_is_constraint, cells)):
             values = np.empty(len(cells), dtype=object)
             values[:] = [None if is_missing(cell) else cell for cell in cells]
-            column = schema.columns[index[name]]
-            if column.has_dates:
-                # Timestamps, dates and missing cells in one kind of array
-                values = values.astype("datetime64[us]")
-            observed[:, index[name]] = column.encode(values, refuse_unknown=True)
+            observed[:, index[name]] = schema.columns[index[name]].encode(
+                values, refuse_unknown=True
+            )
         else:
             constraints[name] = cells
     boxes = read_columns(constraints, len(frame), schema)
@@ -447,7 +446,7 @@ def _read_number(column: Column, value: Any, constraint: Any = None) -> float:
     if type(value) is float and value == value:  # the usual case
         return value
     shown = value if constraint is None else constraint
-    if not isinstance(value, Real) or isinstance(value, bool) or value != value:
+    if not isinstance(value, Real | Decimal) or isinstance(value, bool) or value != value:
         raise _bad_interval(column, shown, "Use None for a missing bound.")
     try:
         return float(value)

@@ -1,5 +1,8 @@
 """Answers under conditions of all forms: against draws, against each other, and their labels."""
 
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -365,6 +368,30 @@ def test_rows_with_missing_dates():
         rows.loc[0, "when"] = missing
         alone = density.expectation([{"x": 0.5}, {"when": days[1], "x": 1.5}])
         pd.testing.assert_frame_equal(density.expectation(rows), alone)
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Paris"])
+@pytest.mark.filterwarnings("error:no explicit representation of timezones")
+def test_rows_of_frequent_dates(zone):
+    # Half of the cells are one day, to which Gaussians give less
+    days = np.where(np.arange(60) % 2, 0, np.arange(60))
+    when = (pd.Timestamp("2020-01-01") + pd.to_timedelta(days, unit="D")).tz_localize(zone)
+    X = pd.DataFrame({"when": when, "x": np.arange(60) % 7 + 0.5})
+    density = GaussianMixtureDensity(n_components=1, random_state=0).fit(X)
+    alone = density.expectation([{"when": day} for day in when[:3]], columns="x")
+    density.fit(X)
+    pd.testing.assert_frame_equal(density.expectation(X[["when"]].head(3), columns="x"), alone)
+    with pytest.warns(
+        UserWarning, match=r"column 'when' \(0.5. of its cells are 2020-01-01 00:00:00"
+    ):
+        density.probability({"when": (when[1], None)})
+
+
+@pytest.mark.parametrize("number", [Decimal("0.5"), Fraction(1, 2), np.float32(0.5)], ids=repr)
+def test_numbers_of_any_type_in_queries(density, number):
+    expected = density.probability({"x": (0.5, None)})
+    assert density.probability({"x": (number, None)}) == expected
+    assert density.probability(col("x") >= number) == expected
 
 
 def test_mutual_information_of_discrete_columns(density):
