@@ -63,8 +63,8 @@ class ChowLiuDensity(DiscreteDensity):
 
     If cells are missing, the tree is learned from the pairs of cells that are observed together,
     and its tables by expectation maximisation, which starts from them. The trees of a mixture are
-    learned from rows that are completed by a Chow-Liu tree, and all tables from the incomplete rows
-    themselves.
+    learned from the probable completions of each row by a Chow-Liu tree, each with its probability,
+    and all tables from the incomplete rows themselves.
 
     References
     ----------
@@ -116,7 +116,7 @@ class ChowLiuDensity(DiscreteDensity):
     def _fit_rows(self, rows, generator):
         with stages(self, "structure", "parameters") as (structure, parameters):
             mixture, self.n_iter_ = self._learn_trees(rows, generator, structure)
-            # The structure is learned from pairs or drawn cells, the parameters from observed ones
+            # The structure is learned from pairs or completions, the parameters from observed cells
             circuit = self._refine_states(mixture_circuit(mixture), rows, parameters)
         self.parents_ = np.stack([tree.parents for tree in mixture.trees])
         self.weights_ = np.exp(mixture.log_weights)
@@ -129,12 +129,14 @@ class ChowLiuDensity(DiscreteDensity):
         settings = {"sample_weight": rows.weight, "pseudo_count": self.pseudo_count}
         if self.n_components == 1:
             return TreeMixture(np.zeros(1), [observed_tree(rows.codes, layout, **settings)]), 1
-        complete = complete_rows(rows.codes, layout, generator, **settings)
+        (completions,) = complete_rows([rows.codes], layout, **settings)
+        complete, weight = completions.codes, completions.totals(rows.weight)
+        settings["sample_weight"] = weight
         result = drive(
             self,
             learn_tree_mixture(complete, layout, self.n_components, generator, **settings),
             max_iter=self.max_iter,
-            score=lambda mixture: np.average(mixture.log_prob(complete), weights=rows.weight),
+            score=lambda mixture: np.average(mixture.log_prob(complete), weights=weight),
             tol=self.tol,
             n_iter_no_change=1,
             attributes=lambda mixture: {

@@ -18,7 +18,6 @@ from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning.latent_tree._emissions import collinear_columns
 from skcircuits.learning.univariate._columns import FEW_VALUES, describe_column
-from skcircuits.trees import complete_rows
 
 _N_STATES = (16, 32, 64, 128, 256)
 _MAX_CHOICE_ROWS = 10_000
@@ -105,6 +104,9 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     by leaving out each row of a latent state. Counts are not smoothed across values at which the
     frequencies of a category change abruptly.
 
+    Rows are learned in random blocks, so that a row of weight two is that row twice only on
+    average.
+
     References
     ----------
     .. [1] Liu and Van den Broeck, "Tractable Regularization of Probabilistic Circuits",
@@ -176,12 +178,10 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
 
     def _fit_rows(self, rows, generator):
         layout = self._states.layout
-        # The Chow-Liu tree between the latent variables needs complete rows; emissions do not
-        complete = complete_rows(rows.codes, layout, generator, sample_weight=rows.weight)
         latent = LatentRows(
             self._cells(rows),
             rows.weight,
-            complete,
+            rows.codes,
             layout,
             self._has_categories,
             self._facts,

@@ -70,8 +70,9 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         Weight of uniform pseudo-counts for the estimation of the pairwise tables.
     missing : {"estimate", "error"}, default="estimate"
         How to treat rows with missing cells, whose exact probability is NP-hard to compute.
-        ``"estimate"`` averages over drawn completions or trees, and completes training rows by
-        draws from a Chow-Liu tree. ``"error"`` raises an error.
+        ``"estimate"`` averages over drawn completions or trees, and learns from the probable
+        completions of training rows by a Chow-Liu tree, each with its probability. ``"error"``
+        raises an error.
     n_tree_samples : int, default=256
         Number of trees that are drawn for each row with missing cells. The completions of rows with
         at most this many completions are enumerated instead, which is exact. For rows whose missing
@@ -123,6 +124,10 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     In tables of 512 or more columns, gradients are computed in single precision and neglect changes
     of edge weights below a two-thousandth of the degree of a vertex in the Laplacian, which is much
     faster; `loss_curve_` is approximate there. Scores are exact.
+
+    Batches consist of rows whatever they weigh, and with several components each row belongs to
+    one that is drawn. A row of weight two is therefore exactly that row twice only with a single
+    component and if one batch holds all rows.
 
     Since the learning rate is annealed over `max_iter` iterations, running all of them is the
     regular end of a fit, and does not issue a warning.
@@ -235,16 +240,16 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             self._expect_new_categories(rows)
         self._prepare_rows(rows)
         rows = self._view_rows(rows)
-        codes = self._complete(rows.codes, rows.weight, generator)
+        (completions,) = self._complete([rows.codes], rows.weight)
         if first:
-            self._training = self._start(codes, rows.weight, generator)
+            self._training = self._start(completions, rows.weight, generator)
         if not hasattr(self, "mixture_"):
             self.loss_curve_, self.validation_scores_, self.n_iter_ = [], [], 0
         # A single pass of a stream has no end towards which the rate could fall
         schedule = Schedule(1, self.learning_rate, self.batch_size, last_rate=1.0)
         (epoch,) = learn_all_trees(
             self._training,
-            codes,
+            completions,
             generator,
             schedule,
             sample_weight=rows.weight,
@@ -292,31 +297,25 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 
     def _fit_rows(self, rows, generator):
         validation = rows.validation
-        codes, validation_codes = rows.codes, validation.codes
-        if rows.has_missing or validation.has_missing:
-            # Validation rows have zero weight: they are completed by what was learned from others
-            both = self._complete(
-                np.concatenate([codes, validation_codes]),
-                np.concatenate([rows.weight, np.zeros(len(validation_codes))]),
-                generator,
-            )
-            codes, validation_codes = np.split(both, [len(codes)])
+        # Validation rows are completed by what was learned from others
+        tables = [rows.codes, validation.codes]
+        completions, held_out = self._complete(tables, rows.weight)
+        held_out_weight = held_out.totals(validation.weight)
         if self._continues:
             self._training = self._training.copy()
             self._training.reset()
         else:
-            self._training = self._start(codes, rows.weight, generator)
-        codes = codes.astype(np.min_scalar_type(codes.max(initial=0)))  # held during all epochs
+            self._training = self._start(completions, rows.weight, generator)
         seed = _new_seed(generator)
         # Noted here, not in the result: the best pass may not be the last
         losses = []
         result = drive(
             self,
-            self._epochs(codes, rows.weight, generator, losses),
+            self._epochs(completions, rows.weight, generator, losses),
             max_iter=self.max_iter,
             score=lambda epoch: np.average(
-                epoch.mixture.log_prob(validation_codes, n_jobs=self.n_jobs),
-                weights=validation.weight,
+                epoch.mixture.log_prob(held_out.codes, n_jobs=self.n_jobs),
+                weights=held_out_weight,
             ),
             tol=self.tol,
             n_iter_no_change=self.n_iter_no_change,
@@ -331,19 +330,19 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         self._training.close()
         self._set_mixture(result.state.mixture, seed)
 
-    def _complete(self, codes, sample_weight, generator):
-        self._check_complete(codes)
+    def _complete(self, tables, sample_weight):
+        for codes in tables:
+            self._check_complete(codes)
         return complete_rows(
-            codes,
+            tables,
             self._states.layout,
-            generator,
             sample_weight=sample_weight,
             pseudo_count=self.pseudo_count,
         )
 
-    def _start(self, codes, sample_weight, generator):
+    def _start(self, completions, sample_weight, generator):
         return start_training(
-            codes,
+            completions,
             self._states.layout,
             self.n_components,
             generator,
@@ -352,12 +351,12 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             init=self.init,
         )
 
-    def _epochs(self, codes, sample_weight, generator, losses):
+    def _epochs(self, completions, sample_weight, generator, losses):
         """The learner's epochs; their losses are recorded."""
         schedule = Schedule(self.max_iter, self.learning_rate, self.batch_size)
         for epoch in learn_all_trees(
             self._training,
-            codes,
+            completions,
             generator,
             schedule,
             sample_weight=sample_weight,

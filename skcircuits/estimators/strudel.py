@@ -40,8 +40,8 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
         prior of the components of a mixture is the single circuit.
     validation_fraction : float or None, default=0.1
         Fraction of the rows that are held out to choose the number of splits, unless validation
-        rows are passed to `fit`. If None, or if the table is too small, the training rows are used
-        instead.
+        rows are passed to `fit`. Rows are drawn one by one, whatever they weigh. If None, or if the
+        table is too small, the training rows are used instead.
     warm_start : bool, default=False
         Whether to continue splitting where the previous fit to the same rows ended. The best
         circuit of all these fits is kept. The rows are stored.
@@ -71,8 +71,9 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
     zero in a column of debts, is a further state: a point mass, which enters scores with its
     probability instead of a density. Integers that did not occur in `fit` are treated as missing.
 
-    Missing cells of training rows are drawn from a Chow-Liu tree for the growth of the structure.
-    The parameters are then learned from the incomplete rows by expectation maximisation.
+    For the growth of the structure, every incomplete row counts as its probable completions by a
+    Chow-Liu tree, each with its probability. The parameters are then learned from the incomplete
+    rows by expectation maximisation.
 
     References
     ----------
@@ -142,7 +143,7 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
     def _fit_rows(self, rows, generator):
         if not self.warm_start:
             self._forget_learner()
-        learner = self._make_learner(rows, generator)
+        learner = self._make_learner(rows)
         # By the number of components, of this fit and of those that it goes on from
         best = dict(getattr(self, "_best", {}))
         with stages(self, "structure", "parameters") as (structure, parameters):
@@ -184,27 +185,24 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
                 best[1], self.n_components, generator, shrinkage=self.pseudo_count
             )
 
-    def _make_learner(self, rows, generator):
+    def _make_learner(self, rows):
         """Make the learner of these rows, or take that of the previous fit."""
         if hasattr(self, "_learner"):
             self._check_same_rows(rows)
             return self._learner
         self._training_states = rows.states if self.warm_start else None
-        training = complete_rows(
-            rows.codes, self._states.layout, generator, sample_weight=rows.weight
-        )
-        held_out = complete_rows(
-            rows.validation.codes,
+        training, held_out = complete_rows(
+            [rows.codes, rows.validation.codes],
             self._states.layout,
-            generator,
-            sample_weight=rows.validation.weight,
+            sample_weight=rows.weight,
+            pseudo_count=self.pseudo_count,
         )
         return StrudelLearner(
-            training,
+            training.codes,
             self._states.layout,
-            held_out,
-            weight=rows.weight,
-            validation_weight=rows.validation.weight,
+            held_out.codes,
+            weight=training.totals(rows.weight),
+            validation_weight=held_out.totals(rows.validation.weight),
             pseudo_count=self.pseudo_count,
         )
 

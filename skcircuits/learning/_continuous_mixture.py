@@ -29,7 +29,6 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import (
     StateLayout,
     chow_liu_tree,
-    complete_rows,
     conditional_tables,
     top_down_order,
     tree_unit,
@@ -493,15 +492,13 @@ def complete_by_latent_tree(
     missing = codes < 0
     if not missing.any():
         return codes
-    # Draws of a Chow-Liu tree start the latent tree, whose draws take their place
-    first = complete_rows(codes, layout, rng, sample_weight=sample_weight)
     known = sample_weight > 0
     cells = np.where(missing, np.nan, codes)
     is_categorical = np.ones(layout.n_variables, dtype=bool)
-    rows = LatentRows(cells[known], sample_weight[known], first[known], layout, is_categorical)
+    rows = LatentRows(cells[known], sample_weight[known], codes[known], layout, is_categorical)
     schedule = LatentSchedule(n_epochs=_LATENT_PASSES)
     *_, last = learn_latent_tree(rows, _LATENT_STATES, rng, schedule=schedule)
-    return _drawn_again(last.circuit, first, missing, rng)
+    return _drawn_again(last.circuit, codes, missing, rng)
 
 
 def _drawn_again(

@@ -20,13 +20,14 @@ from skcircuits.trees.mixture_of_all_trees._model import sample_rows, sample_tre
 from skcircuits.trees.tree._chow_liu import (
     TreeMixture,
     chow_liu_tree,
-    complete_rows,
     learn_tree_mixture,
     mixture_circuit,
     mutual_information,
+    observed_information,
     observed_tree,
     pair_statistics,
 )
+from skcircuits.trees.tree._completions import Completions, complete_rows
 from skcircuits.trees.tree._trees import (
     StateLayout,
     children_of,
@@ -40,6 +41,7 @@ from skcircuits.trees.tree._trees import (
 __all__ = [
     "MAX_COMPLETIONS",
     "MAX_EXACT_COMPLETIONS",
+    "Completions",
     "Schedule",
     "StateLayout",
     "TreeMixture",
@@ -59,6 +61,7 @@ __all__ = [
     "most_probable_completions",
     "mutual_information",
     "n_completions",
+    "observed_information",
     "observed_tree",
     "pair_statistics",
     "sample_completions",

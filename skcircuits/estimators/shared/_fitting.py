@@ -92,8 +92,8 @@ class ValidationMixin:
     ----------
     validation_fraction : float or None, default=0.1
         Fraction of the rows that are held out to choose the best iteration and for early stopping,
-        unless validation rows are passed to `fit`. If None, or if the table is too small, the
-        training rows are used instead.
+        unless validation rows are passed to `fit`. Rows are drawn one by one, whatever they weigh.
+        If None, or if the table is too small, the training rows are used instead.
     """
 
     _validation_constraints: ClassVar[dict] = {

@@ -26,7 +26,7 @@ from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.learning.univariate._cells import ColumnCells, sharp_breaks
 from skcircuits.learning.univariate._columns import rank_fractions
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees import maximum_spanning_tree, mutual_information, pair_statistics
+from skcircuits.trees import maximum_spanning_tree, observed_information
 from skcircuits.trees.tree._trees import root_at_center
 
 # Small tables are divided into blocks, too: with few steps per pass, learning would be slow.
@@ -244,8 +244,7 @@ def start_latent_tree(
     rng: np.random.Generator,
 ) -> tuple[LatentTree, LatentTotals]:
     """Start from the Chow-Liu tree and hard clusters."""
-    statistics = pair_statistics(rows.states, rows.layout, sample_weight=rows.weight)
-    information = mutual_information(statistics, rows.layout)
+    information = observed_information(rows.states, rows.layout, sample_weight=rows.weight)
     vertices, vertex = _vertices(len(information), rows.joint_columns)
     information = _of_groups(information, vertex, len(vertices))
     edges = root_at_center(maximum_spanning_tree(information))
@@ -337,7 +336,12 @@ def _features(rows: LatentRows, some: IntArray) -> tuple[Points, IntArray]:
     """Some rows as points: indicators of states, ranks of values; and their columns."""
     layout = rows.layout
     discrete = rows.is_categorical[layout.owner]
-    indicators = layout.one_hot(rows.states[some])[:, discrete]
+    indicators = layout.one_hot(rows.states[some])
+    # A missing cell is where the column is on average, as that of a number is below
+    totals = rows.weight[some] @ indicators
+    sums = np.maximum(layout.sum_states(totals), np.finfo(float).tiny)[layout.owner]
+    is_missing = (rows.states[some] < 0)[:, layout.owner]
+    indicators = np.where(is_missing, totals / sums, indicators)[:, discrete]
     continuous = np.flatnonzero(~rows.is_categorical)
     points = [indicators]
     for v in continuous:

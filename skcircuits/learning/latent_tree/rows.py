@@ -21,7 +21,7 @@ class LatentRows:
     weight : ndarray of shape (n,)
         Weight of each row.
     states : ndarray of shape (n, n_variables)
-        Complete codes of all columns, with binned numbers, from which the tree and the
+        Codes of all columns, with binned numbers, -1 where missing, from which the tree and the
         initialisation are learned.
     layout : StateLayout
         Layout of these states.

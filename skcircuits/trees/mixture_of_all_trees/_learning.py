@@ -19,9 +19,10 @@ from skcircuits.numerics._optimization import Adam
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, distinct_rows
+from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 from skcircuits.trees.mixture_of_all_trees._parameters import Parameterization
 from skcircuits.trees.tree._chow_liu import learn_tree_mixture, mutual_information, pair_statistics
+from skcircuits.trees.tree._completions import Completions
 from skcircuits.trees.tree._trees import StateLayout
 
 # Initial edge weights are powers of the mutual informations: the cube is closer to the best
@@ -142,7 +143,7 @@ class Training:
 
 
 def start_training(
-    codes: IntArray,
+    completions: Completions,
     layout: StateLayout,
     n_components: int,
     rng: np.random.Generator,
@@ -153,17 +154,17 @@ def start_training(
 ) -> Training:
     """Choose the first parameters.
 
-    `codes` (n_rows, n_variables), `sample_weight` (n_rows,); `init`: "mutual_information",
+    `completions` of the rows, `sample_weight` (n_rows,); `init`: "mutual_information",
     "published" or "random".
     """
     parameterization = Parameterization(layout)
     if init == "random":
         vectors = rng.normal(size=(n_components, parameterization.size))
         return Training(parameterization, np.full(n_components, -np.log(n_components)), vectors)
-    weight = np.ones(len(codes)) if sample_weight is None else sample_weight
-    # The mixture of trees needs every distinct row once, with its weight.
-    codes, index = distinct_rows(codes)
-    weight = np.bincount(index, weight, minlength=len(codes)).astype(np.float64)
+    codes = completions.codes
+    weight = _weights(completions, sample_weight)
+    row_mass = float(weight.mean())
+    weight = completions.totals(weight)
     parts = weight[:, None]
     if n_components > 1:
         steps = learn_tree_mixture(
@@ -175,45 +176,47 @@ def start_training(
     vectors = np.stack(
         [_estimated(parameterization, codes, part, pseudo_count, init) for part in parts.T]
     )
-    log_weights = _log_fractions(parts.sum(axis=0), float(weight.mean()))
+    log_weights = _log_fractions(parts.sum(axis=0), row_mass)
     return Training(parameterization, log_weights, vectors)
 
 
 def learn_all_trees(
     training: Training,
-    codes: IntArray,
+    completions: Completions,
     rng: np.random.Generator,
     schedule: Schedule,
     *,
     sample_weight: FloatArray | None = None,
     n_jobs: int | None = None,
 ) -> Iterator[Epoch]:
-    """Maximise the likelihood by mini-batch Adam.
+    """Maximise the expected likelihood of completed rows by mini-batch Adam.
 
-    `codes` (n_rows, n_variables), `sample_weight` (n_rows,).
+    `completions` of the rows, `sample_weight` (n_rows,).
     """
-    weight = np.ones(len(codes)) if sample_weight is None else sample_weight
+    weight = _weights(completions, sample_weight)
     # Batches are drawn from all rows, so that the steps stay the same, but equal rows of a
     # batch are computed once.
-    rows, index = distinct_rows(codes)
+    rows = completions.codes
     rows = rows.astype(np.min_scalar_type(rows.max(initial=0)))  # an eighth of the memory
-    totals = np.bincount(index, weight, minlength=len(rows)).astype(np.float64)
+    totals = completions.totals(weight)
     assignment = _Assignment(len(rows), len(training.vectors))
     mean_weight = weight.mean()
-    n_batches = len(row_slices(len(codes), schedule.batch_size))
+    n_batches = len(row_slices(len(weight), schedule.batch_size))
     for epoch in range(schedule.n_epochs):
         assignment.refresh(training, rows, totals, epoch, n_jobs)
         log_likelihood = 0.0
-        order = rng.permutation(len(codes))
-        for i, batch in enumerate(row_slices(len(codes), schedule.batch_size)):
+        order = rng.permutation(len(weight))
+        for i, batch in enumerate(row_slices(len(weight), schedule.batch_size)):
             done = (epoch + i / n_batches) / schedule.n_epochs
             rate = schedule.rate(done)
             chosen = order[batch]
+            parts = completions.fractions[chosen]
+            own = parts.data * np.repeat(weight[chosen], np.diff(parts.indptr))
             # One drawn component per row: an unbiased gradient at the price of one component.
-            components = assignment.draw(index[chosen], rng)
+            components = assignment.draw(parts.indices, rng)
             expected = mean_weight * len(chosen)
             log_likelihood += _step(
-                training, rows, index[chosen], weight[chosen], components, expected, rate, n_jobs
+                training, rows, parts.indices, own, components, expected, rate, n_jobs
             )
         if assignment.log_likelihood is not None:
             # The steps saw drawn components only; this is the likelihood of the mixture.
@@ -221,6 +224,10 @@ def learn_all_trees(
         loss = -log_likelihood / weight.sum()
         last = epoch + 1 == schedule.n_epochs
         yield training.epoch(loss, last)
+
+
+def _weights(completions: Completions, sample_weight: FloatArray | None) -> FloatArray:
+    return np.ones(completions.fractions.shape[0]) if sample_weight is None else sample_weight
 
 
 def _mixture(

@@ -36,6 +36,7 @@ from skcircuits.trees.tree._trees import (
     StateLayout,
     TreeInference,
     conditional_tables,
+    distinct_rows,
     edges_of,
     tree_unit,
 )
@@ -121,18 +122,6 @@ class MixtureOfAllTrees:
     def tree_distribution(self) -> tuple[float, FloatArray]:
         """Log of Z, and the prior probability of every edge to be in the tree."""
         return log_partition_and_marginals(self.weights)
-
-
-def distinct_rows(codes: IntArray) -> tuple[IntArray, IntArray]:
-    """Find the distinct rows of a table of codes.
-
-    `codes` (n_rows, n_variables) -> `rows` (n_distinct, n_variables), `inverse` (n_rows,).
-    """
-    # Rows as opaque bytes sort much faster than columns one after the other.
-    narrow = np.ascontiguousarray(codes.astype(np.min_scalar_type(codes.max(initial=0))))
-    opaque = narrow.view(np.dtype((np.void, narrow.itemsize * narrow.shape[1]))).ravel()
-    _, index, inverse = np.unique(opaque, return_index=True, return_inverse=True)
-    return codes[index], inverse
 
 
 class AllTreesMixture(NamedTuple):

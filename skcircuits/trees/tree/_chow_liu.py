@@ -15,7 +15,6 @@ from skcircuits.numerics._arrays import logsumexp, safe_log
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees.tree._trees import (
     StateLayout,
-    TreeInference,
     conditional_tables,
     edges_of,
     maximum_spanning_tree,
@@ -229,46 +228,6 @@ def _independent_start(
         log_joint += np.log(np.maximum(totals, np.finfo(float).tiny))
         responsibilities = softmax(log_joint, axis=1)
     return responsibilities
-
-
-_N_ROUNDS = 5  # a Chow-Liu tree settles within a few rounds of fitting and drawing
-
-
-def complete_rows(
-    codes: IntArray,
-    layout: StateLayout,
-    rng: np.random.Generator,
-    *,
-    sample_weight: FloatArray | None = None,
-    pseudo_count: float = 1.0,
-) -> IntArray:
-    """Fill missing cells with draws from a Chow-Liu tree given the observed cells.
-
-    Starts from draws of each column alone, then fits a tree and draws from it in turns (stochastic
-    expectation maximisation).
-
-    `codes` (n_rows, n_variables), `sample_weight` (n_rows,) -> (n_rows, n_variables).
-    """
-    incomplete = np.flatnonzero((codes < 0).any(axis=1))
-    if not len(incomplete):
-        return codes
-    weight = np.ones(len(codes)) if sample_weight is None else sample_weight
-    evidence = layout.evidence(codes[incomplete])
-    nodes = weight @ layout.one_hot(codes) + pseudo_count / layout.cardinalities[layout.owner]
-    nodes = nodes / layout.sum_states(nodes)[layout.owner]
-    # A star without dependence: the first draws are from each column alone.
-    parents = np.zeros(layout.n_variables, dtype=np.int64)
-    parents[0] = -1
-    ratios = np.ones((layout.n_states, layout.n_states))  # independent columns
-    complete = codes.copy()
-    for _ in range(_N_ROUNDS):
-        # Only incomplete rows are drawn; all rows shape the next tree.
-        inference = TreeInference(parents[None], layout, nodes, ratios, evidence[None])
-        complete[incomplete] = inference.sample(rng)[0]
-        tree = chow_liu_tree(complete, layout, sample_weight=weight, pseudo_count=pseudo_count)
-        parents, (nodes, pairs) = tree.parents, tree.statistics
-        ratios = pairs / nodes[:, None] / nodes
-    return complete
 
 
 def observed_tree(

@@ -253,6 +253,19 @@ class StateLayout:
         return matrix
 
 
+def distinct_rows(codes: IntArray) -> tuple[IntArray, IntArray]:
+    """Find the distinct rows of a table of codes, -1 where a cell is missing.
+
+    `codes` (n_rows, n_variables) -> `rows` (n_distinct, n_variables), `inverse` (n_rows,).
+    """
+    # Rows as opaque bytes sort much faster than columns one after the other.
+    shifted = codes + 1
+    narrow = np.ascontiguousarray(shifted.astype(np.min_scalar_type(shifted.max(initial=0))))
+    opaque = narrow.view(np.dtype((np.void, narrow.itemsize * narrow.shape[1]))).ravel()
+    _, index, inverse = np.unique(opaque, return_index=True, return_inverse=True)
+    return codes[index], inverse
+
+
 class PairTables(Protocol):
     """Probabilities of states (n_states,) and pairs of states (n_states, n_states)."""
 
@@ -352,6 +365,10 @@ class TreeInference:
 
         Gives (n_trees, n_rows, n_states).
         """
+        return self._by_flat_state(self._beliefs())
+
+    def _beliefs(self) -> FloatArray:
+        """Distribution of every variable, (n_trees, n_variables, n_rows, n_states)."""
         beliefs = np.empty_like(self._below)
         trees, roots = np.nonzero(self.depths == 0)
         beliefs[trees, roots] = _normalized(self._below[trees, roots])
@@ -360,7 +377,42 @@ class TreeInference:
             # Belief of the parent without this child's own message.
             above = _quotient(beliefs[trees, parents], below @ ratios.transpose(0, 2, 1))
             beliefs[trees, children] = below * (above @ ratios)
-        return self._by_flat_state(beliefs)
+        return beliefs
+
+    def edge_counts(self, weight: FloatArray) -> FloatArray:
+        """Expected number of rows with each pair of states along the edges of a single tree.
+
+        The diagonal holds the expected number of rows with each state.
+
+        `weight` (n_rows,) -> (n_states, n_states), zero for pairs that are no edge.
+        """
+        beliefs = self._beliefs()
+        counts = np.diag(weight @ self._by_flat_state(beliefs)[0])
+        for trees, children in self._levels():
+            parents, ratios, below = self._edge(trees, children)
+            messages = below @ ratios.transpose(0, 2, 1)
+            above = _quotient(beliefs[trees, parents], messages) * weight[:, None]
+            tables = ratios * (above.transpose(0, 2, 1) @ below)
+            sizes = self._layout.cardinalities
+            for parent, child, table in zip(parents, children, tables, strict=True):
+                own = table[: sizes[parent], : sizes[child]]
+                rows = self._layout.offsets[parent] + np.arange(sizes[parent])
+                columns = self._layout.offsets[child] + np.arange(sizes[child])
+                counts[np.ix_(rows, columns)], counts[np.ix_(columns, rows)] = own, own.T
+        return counts
+
+    def given_parent(self, variable: int, rows: IntArray, states: IntArray) -> FloatArray:
+        """Distribution of a variable of a single tree given the rest of what is known.
+
+        `rows` (n,): numbers of rows; `states` (n,): the state of the parent in each, of no meaning
+        at the root -> (n, n_states_of_variable).
+        """
+        parent = int(self.parents[0, variable])
+        weights = self._below[0, variable, rows, : self._layout.cardinalities[variable]]
+        if parent >= 0:
+            flat = self._layout.offsets[variable] + np.arange(weights.shape[1])
+            weights = weights * self._ratios[self._layout.offsets[parent] + states][:, flat]
+        return _normalized(weights)
 
     def sample(self, rng: np.random.Generator) -> IntArray:
         """Draw all variables given the observed cells, from the root down.

@@ -4,6 +4,7 @@ import pytest
 from skcircuits.trees import (
     Schedule,
     StateLayout,
+    complete_rows,
     enumerate_evidence,
     estimate_evidence,
     learn_all_trees,
@@ -47,8 +48,9 @@ def latent_model(n_variables):
     cause = rng.random((600, 1)) < 0.5
     rows = (rng.random((600, n_variables)) < np.where(cause, 0.85, 0.2)).astype(np.int64)
     layout = StateLayout([2] * n_variables)
-    training = start_training(rows, layout, 1, rng, sample_weight=np.ones(600), pseudo_count=1.0)
-    (epoch,) = learn_all_trees(training, rows, rng, Schedule(1, 0.05, 64))
+    (completions,) = complete_rows([rows], layout)
+    training = start_training(completions, layout, 1, rng)
+    (epoch,) = learn_all_trees(training, completions, rng, Schedule(1, 0.05, 64))
     return epoch.mixture
 
 

@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import mutual_info_score
 
-from skcircuits.trees import Schedule, StateLayout, learn_all_trees, sample_rows, start_training
+from skcircuits.trees import (
+    Schedule,
+    StateLayout,
+    complete_rows,
+    learn_all_trees,
+    sample_rows,
+    start_training,
+)
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 from tests.trees.conftest import all_states, random_model
 
@@ -13,10 +20,10 @@ def _learn(codes, cardinalities, n_components=1, seed=0, schedule=SCHEDULE, **op
     rng = np.random.default_rng(seed)
     n_jobs = options.pop("n_jobs", None)
     weight = options.get("sample_weight")
-    training = start_training(codes, StateLayout(cardinalities), n_components, rng, **options)
-    return list(
-        learn_all_trees(training, codes, rng, schedule, sample_weight=weight, n_jobs=n_jobs)
-    )
+    layout = StateLayout(cardinalities)
+    (rows,) = complete_rows([codes], layout)
+    training = start_training(rows, layout, n_components, rng, **options)
+    return list(learn_all_trees(training, rows, rng, schedule, sample_weight=weight, n_jobs=n_jobs))
 
 
 @pytest.fixture
@@ -59,6 +66,16 @@ def test_mixture_beats_one_component():
     assert two.log_prob(fresh).mean() > one.log_prob(fresh).mean() + 0.02
 
 
+def test_incomplete_rows_are_learned_by_their_probable_completions(codes):
+    incomplete = np.where(np.random.default_rng(5).random(codes.shape) < 0.2, -1, codes)
+    schedule = Schedule(15, 0.05, len(codes))
+    mixture = _learn(incomplete, CARDINALITIES, schedule=schedule)[-1].mixture
+    complete = _learn(codes, CARDINALITIES, schedule=schedule)[-1].mixture
+    states = all_states(CARDINALITIES)
+    log_found, log_best = mixture.log_prob(states), complete.log_prob(states)
+    assert (np.exp(log_best) * (log_best - log_found)).sum() < 0.03
+
+
 @pytest.mark.parametrize("n_components", [1, 2])
 def test_threads_do_not_change_a_bit(codes, n_components):
     one, two = (_learn(codes, CARDINALITIES, n_components, n_jobs=n) for n in (1, 2))
@@ -81,8 +98,9 @@ def test_random_start(codes):
 
 def test_published_start_weighs_edges_by_mutual_information(codes):
     layout = StateLayout(CARDINALITIES)
+    (rows,) = complete_rows([codes], layout)
     training = start_training(
-        codes, layout, 1, np.random.default_rng(0), pseudo_count=1e-9, init="published"
+        rows, layout, 1, np.random.default_rng(0), pseudo_count=1e-9, init="published"
     )
     weights = training.mixture.components[0].weights
     first, second = np.triu_indices(len(CARDINALITIES), 1)
@@ -94,10 +112,11 @@ def test_published_start_weighs_edges_by_mutual_information(codes):
 def test_integer_weights_give_the_start_of_repeated_rows(codes):
     weight = np.random.default_rng(3).integers(1, 4, size=len(codes))
     layout = StateLayout(CARDINALITIES)
+    rows, repeats = complete_rows([codes, np.repeat(codes, weight, axis=0)], layout)
     weighted = start_training(
-        codes, layout, 1, np.random.default_rng(0), sample_weight=weight.astype(float)
+        rows, layout, 1, np.random.default_rng(0), sample_weight=weight.astype(float)
     )
-    repeated = start_training(np.repeat(codes, weight, axis=0), layout, 1, np.random.default_rng(0))
+    repeated = start_training(repeats, layout, 1, np.random.default_rng(0))
     np.testing.assert_allclose(weighted.vectors, repeated.vectors, atol=1e-12)
 
 
@@ -136,8 +155,10 @@ def test_tiny_tables(cardinalities):
 
 def test_training_can_be_restored(codes):
     rng = np.random.default_rng(0)
-    training = start_training(codes, StateLayout(CARDINALITIES), 1, rng)
-    epochs = list(learn_all_trees(training, codes, rng, Schedule(3, 0.05, 100)))
+    layout = StateLayout(CARDINALITIES)
+    (rows,) = complete_rows([codes], layout)
+    training = start_training(rows, layout, 1, rng)
+    epochs = list(learn_all_trees(training, rows, rng, Schedule(3, 0.05, 100)))
     training.restore(epochs[0])
     np.testing.assert_array_equal(
         training.mixture.log_prob(codes), epochs[0].mixture.log_prob(codes)
