@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.svm import SVR
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_memory
 
 from skcircuits.estimators._base import (
@@ -21,11 +22,15 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
+from skcircuits.estimators.prediction._measuring import MeasuringMixin
 from skcircuits.estimators.shared._completion import with_possible_evidence
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.families.base import Kernel, structure_of
-from skcircuits.predictions import KernelExpansion
+from skcircuits.predictions import ExpectedResponse, KernelExpansion
+from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
+from skcircuits.predictions._closed_forms import IncompleteRows, Response, explain
+from skcircuits.predictions._value_of_measuring import VARIANCE, value_of_measuring
 
 # Of the Gaussian mixture that density="auto" learns
 _MAX_COMPONENTS = 8
@@ -35,7 +40,7 @@ _MAX_ITER = 10**7
 
 @inherit_documentation
 class ExpectedPredictionSVR(
-    KernelParametersMixin, InnerDensityMixin, RegressorMixin, BaseEstimator
+    KernelParametersMixin, MeasuringMixin, InnerDensityMixin, RegressorMixin, BaseEstimator
 ):
     """Support vector regression whose predictions are expectations over the missing values.
 
@@ -99,6 +104,8 @@ class ExpectedPredictionSVR(
         Constant of the decision function.
     n_iter_ : int
         Iterations of the solver.
+    method_ : str
+        How rows with missing values are predicted.
 
     See Also
     --------
@@ -208,11 +215,14 @@ class ExpectedPredictionSVR(
         sample_weight = check_weights(sample_weight, y)
         check_memory(self.memory)
         encoded = self._learn_density(X, sample_weight=sample_weight)
+        self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         # Rows of zero weight do not affect the scale either
         used = encoded if sample_weight is None else encoded[sample_weight > 0]
         self.kernel_ = self._make_kernel(used)
         self._check_closed_form(encoded)
         self._fit_regression(encoded, y, sample_weight)
+        self._scale = float(np.std(y)) or 1.0
+        self.method_ = explain(self._expansion, "", self.circuit_, self._schema.is_integral)
         return self
 
     def predict(self, X, return_std=False):
@@ -246,7 +256,40 @@ class ExpectedPredictionSVR(
         # Complete rows need no density
         incomplete = np.isnan(encoded).any(axis=1, keepdims=True)
         encoded = np.where(incomplete, self._as_known(encoded), encoded)
-        expansion = KernelExpansion(
+        expansion = self._expansion
+        mean = self._or_without_evidence(expansion.mean, encoded)[:, 0]
+        if not return_std:
+            return mean
+        variance = self._or_without_evidence(expansion.variance, encoded)[:, 0]
+        return mean, np.sqrt(variance)
+
+    def explain_method(self):
+        """Explain how the expectation is computed.
+
+        Returns
+        -------
+        dict of str to str
+            For ``"predict"``, ``"exact: <closed form>"``. Closed forms do not round missing
+            integers.
+        """
+        check_is_fitted(self)
+        return {"predict": self.method_}
+
+    def _values_of_cells(self, encoded):
+        """Give the values of the missing cells of incomplete rows, in units of the target."""
+        budget = DrawBudget(MIN_DRAWS, np.inf, self._scale, self._seed, self.n_jobs)
+        response = Response([self], "predict", self._schema.decode)
+        expected = ExpectedResponse(response, self.circuit_, budget, self._expansion)
+
+        def values(cells):
+            rows = IncompleteRows(cells, cells, self._schema.is_integral)
+            return value_of_measuring(expected, rows, VARIANCE, self._seed)
+
+        return self._or_without_evidence(values, self._as_known(encoded)) / self._scale**2
+
+    @property
+    def _expansion(self):
+        return KernelExpansion(
             self.support_vectors_,
             self.dual_coef_.T,
             self.intercept_,
@@ -254,11 +297,6 @@ class ExpectedPredictionSVR(
             self.circuit_,
             self.n_jobs,
         )
-        mean = self._or_without_evidence(expansion.mean, encoded)[:, 0]
-        if not return_std:
-            return mean
-        variance = self._or_without_evidence(expansion.variance, encoded)[:, 0]
-        return mean, np.sqrt(variance)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "dual_coef_")

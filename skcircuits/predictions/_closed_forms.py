@@ -170,6 +170,18 @@ class ClosedForm(Protocol):
         """Compute the moments of rows that are covered."""
 
 
+def explain(
+    form: ClosedForm | None, reason: str, circuit: Circuit, is_integral: BoolArray
+) -> str:
+    """Say how expectations are computed, and the reason if there is no closed form."""
+    if form is None:
+        return f"draws: {reason}"
+    # Integers that are states of the circuit are never between two of them
+    numbers = np.setdiff1d(np.flatnonzero(is_integral), list(circuit.cardinalities))
+    is_rounded = form.rounds_integers or not len(numbers)
+    return f"exact: {form.name}" + ("" if is_rounded else ", integers not rounded")
+
+
 @dataclass(frozen=True)
 class Problem:
     """The models and the distribution for which a closed form is sought.

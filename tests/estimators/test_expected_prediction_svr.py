@@ -9,13 +9,19 @@ import pytest
 from sklearn import config_context
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVR
 
-from skcircuits import BBISWeighter, ExpectedPredictionSVR, GaussianMixtureDensity
+from skcircuits import (
+    BBISWeighter,
+    ExpectedPredictionRegressor,
+    ExpectedPredictionSVR,
+    GaussianMixtureDensity,
+)
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Delta, Hamming, Laplacian
@@ -364,6 +370,38 @@ def test_standard_deviation_after_training_rows_with_missing_cells():
     np.testing.assert_array_equal(mean, model.predict(rows))
     np.testing.assert_allclose(std, predictions.std(axis=1), rtol=0.3, atol=1e-9)
     assert std[2] == 0
+
+
+# ------------------------------------------------ the surface of the other estimators
+
+
+def test_value_of_measuring_is_that_of_the_same_model_in_another_estimator(table):
+    X, y, X_test = table
+    rows = with_missing_values(X_test[:20], 0.4)
+    model = ExpectedPredictionSVR(gamma=0.1, C=10.0, density=ONE).fit(X, y)
+    frozen = FrozenEstimator(SVR(gamma=0.1, C=10.0).fit(X, y))
+    same = ExpectedPredictionRegressor(frozen, density=model.circuit_).fit(X, y)
+    values = model.value_of_measuring(rows)
+    np.testing.assert_allclose(values, same.value_of_measuring(rows), atol=1e-12)
+    assert (values[~np.isnan(rows)] == 0).all() and values.max() > 0.01
+    costs = np.arange(1.0, 7.0)
+    np.testing.assert_allclose(model.value_of_measuring(rows, costs), values / costs)
+    assert model.explain_method() == {"predict": same.method_}
+
+
+def test_rows_that_are_impossible_have_values_of_measuring():
+    X = np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 0.0]])
+    circuit = Circuit(1.0 * (Bernoulli(0, 0.0) * Bernoulli(1, 0.5)))
+    model = ExpectedPredictionSVR(kernel=Hamming(1.0), density=circuit).fit(X, [0, 1, 1, 0])
+    with pytest.warns(UserWarning, match="probability zero"):
+        values = model.value_of_measuring([[1.0, np.nan], [0.0, np.nan]])
+    np.testing.assert_array_equal(values > 0, [[False, True], [False, True]])
+
+
+def test_the_method_says_that_integers_are_not_rounded(table):
+    X, y, _ = table
+    model = ExpectedPredictionSVR(density=ONE).fit(np.rint(10.0 * X), y)
+    assert model.method_ == "exact: expected kernels, integers not rounded"
 
 
 # ------------------------------------------------------------ parameters of kernels

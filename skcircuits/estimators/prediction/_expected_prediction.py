@@ -32,6 +32,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.imputer import CircuitImputer
+from skcircuits.estimators.prediction._measuring import MeasuringMixin
 from skcircuits.estimators.prediction._requirements import (
     check_kind,
     check_reads_columns,
@@ -41,11 +42,16 @@ from skcircuits.estimators.prediction._requirements import (
 )
 from skcircuits.estimators.prediction._target_stack import TrainingTargets, learn_stack
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
-from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import row_slices
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
-from skcircuits.predictions._closed_forms import Expectation, IncompleteRows, Problem, Response
+from skcircuits.predictions._closed_forms import (
+    Expectation,
+    IncompleteRows,
+    Problem,
+    Response,
+    explain,
+)
 from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import to_days
@@ -207,7 +213,12 @@ class StackedAnswersMixin:
 
 
 class ExpectedPredictionMixin(
-    StackedAnswersMixin, IndicatorMixin, MetaEstimatorMixin, InnerDensityMixin, BaseEstimator
+    StackedAnswersMixin,
+    MeasuringMixin,
+    IndicatorMixin,
+    MetaEstimatorMixin,
+    InnerDensityMixin,
+    BaseEstimator,
 ):
     """Fit clones of a model and a density of the rows; compute expectations of the predictions.
 
@@ -333,53 +344,18 @@ class ExpectedPredictionMixin(
                 ways[method] += f"; not stacked: {self._unstacked}"
         return ways
 
-    def value_of_measuring(self, X, costs=None):
-        """Compute by how much measuring each missing value would reduce the uncertainty.
-
-        The value with the largest result is the best one to measure next (active feature
-        acquisition).
-
-        Parameters
-        ----------
-        X : dataframe or array-like of shape (n_samples, n_features)
-            Rows; values may be missing.
-        costs : array-like of shape (n_features,), default=None
-            Cost of measuring each column. The result is divided by it.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-            Expected reduction of the variance of the prediction (regressors, in squared standard
-            deviations of the target, summed over the targets), or of the entropy of the class in
-            nats (classifiers); 0 for observed values. It is exact for predictions in closed form
-            under Gaussian mixtures, and estimated from 1024 draws otherwise.
-        """
-        check_is_fitted(self)
-        encoded = self._read_table(X)
-        values = np.zeros(encoded.shape)
-        incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
-        if len(incomplete):
-            method = self._responses[0]
-            uncertainty = ENTROPY if method in ("predict_proba", "votes") else VARIANCE
-            values[incomplete] = self._or_without_evidence(
-                lambda rows: value_of_measuring(
-                    self._expected_response(method), rows, uncertainty, self._seed
-                ),
-                self._rows(encoded[incomplete]),
-            )
-            # In units of the target's variance, so that the costs of columns have one scale
-            if uncertainty is VARIANCE:
-                values /= np.mean(np.square(self._scale))
-        values = values[:, : self.n_features_in_]
-        return values if costs is None else values / self._check_costs(costs)
-
-    def _check_costs(self, costs):
-        costs = float_array(costs, "costs")
-        if costs.shape != (self.n_features_in_,) or not (costs > 0).all():
-            raise ValueError(
-                must("costs", f"be {self.n_features_in_} positive numbers", costs=costs.tolist())
-            )
-        return costs
+    def _values_of_cells(self, encoded):
+        """Give the values of the missing cells of incomplete rows, in units of the target."""
+        method = self._responses[0]
+        uncertainty = ENTROPY if method in ("predict_proba", "votes") else VARIANCE
+        values = self._or_without_evidence(
+            lambda rows: value_of_measuring(
+                self._expected_response(method), rows, uncertainty, self._seed
+            ),
+            self._rows(encoded),
+        )
+        # In units of the target's variance, so that the costs of columns have one scale
+        return values / np.mean(np.square(self._scale)) if uncertainty is VARIANCE else values
 
     # ------------------------------------------------------------------ fit
 
@@ -489,9 +465,8 @@ class ExpectedPredictionMixin(
 
     def _way_of(self, method):
         form = self._closed_forms.get(method)
-        way = f"exact: {form.name}" if form else f"draws: {self._reasons.get(method, 'as asked')}"
-        if form and not form.rounds_integers and self._schema.is_integral.any():
-            way += ", integers not rounded"
+        reason = self._reasons.get(method, "as asked")
+        way = explain(form, reason, self.circuit_, self._schema.is_integral)
         weight = self._expectation_weight(method)
         return way if weight == 1.0 else f"{way}; stacked, with a weight of {weight:.2f}"
 
