@@ -208,7 +208,38 @@ def test_polynomials_of_degree_two(interaction_only):
     X = np.array(INCOMPLETE_NUMBERS)
     covered = form.covers(rows_of(X), with_variance=False)
     assert covered.tolist() == (~np.isnan(X[:, 2])).tolist()
-    assert_exact(form, problem, [*X[covered], [NAN, 0.5, 1.0]], with_variance=False)
+    assert_exact(form, problem, [*X[covered], [NAN, 0.5, 1.0], [NAN, NAN, 1.0]])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        make_pipeline(encoder([2], StandardScaler()), PolynomialFeatures(3), Ridge()),
+        SVR(kernel="poly", coef0=0.5),
+        KernelRidge(kernel="polynomial"),
+    ],
+    ids=["features", "SVR", "kernel ridge"],
+)
+def test_polynomials_of_degree_three_have_exact_means(model):
+    circuit = gaussian_circuit()
+    problem = problem_of(train(model, circuit), circuit)
+    form, reason = find_closed_form(problem)
+    assert form.name == "polynomial of degree three", reason
+    X = [[0.3, NAN, 1.0], [NAN, NAN, 2.0]]
+    assert_exact(form, problem, X, with_variance=False)
+    assert not form.covers(rows_of(X), with_variance=True).any()
+
+
+def test_variances_of_degree_two_whose_curvature_depends_on_a_category_are_drawn():
+    circuit = gaussian_circuit()
+    X = circuit.sample(300, random_state=1)
+    squares = make_pipeline(encoder([2]), PolynomialFeatures(3), LinearRegression())
+    problem = problem_of(squares.fit(X, X[:, 0] ** 2 * X[:, 2]), circuit)
+    form, _ = find_closed_form(problem)
+    assert form.name == "polynomial of degree two"
+    rows = [[0.3, NAN, 1.0], [NAN, NAN, 2.0]]
+    assert not form.covers(rows_of(rows), with_variance=True).any()
+    assert_exact(form, problem, rows, with_variance=False)
 
 
 def test_several_fitted_copies_are_one_linear_model():
@@ -252,7 +283,7 @@ def test_other_functions_of_degree_two(model, method):
     problem = problem_of(train(model, circuit, n_classes=n_classes), circuit, method)
     form, reason = find_closed_form(problem)
     assert form.name == "polynomial of degree two", reason
-    assert_exact(form, problem, [[0.3, NAN, 1.0], [NAN, NAN, 2.0]], with_variance=False)
+    assert_exact(form, problem, [[0.3, NAN, 1.0], [NAN, NAN, 2.0]])
 
 
 @pytest.mark.parametrize("strategy", ["prior", "most_frequent", "stratified"])
@@ -653,8 +684,8 @@ def test_against_a_million_draws(model, method, joint):
     ("model", "method", "reason"),
     [
         (KNeighborsRegressor(), "predict", "KNeighborsRegressor has no closed form"),
-        (make_pipeline(PolynomialFeatures(3), Ridge()), "predict", "sum of functions of single"),
-        (SVR(kernel="poly"), "predict", "kernel='poly'"),
+        (make_pipeline(PolynomialFeatures(4), Ridge()), "predict", "sum of functions of single"),
+        (SVR(kernel="poly", degree=4), "predict", "kernel='poly'"),
         (OneVsRestClassifier(LogisticRegression()), "predict_proba", "are normalised"),
         (SGDClassifier(loss="log_loss"), "predict_proba", "softmax of the decision functions"),
         (

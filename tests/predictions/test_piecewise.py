@@ -198,7 +198,7 @@ def test_very_many_columns_are_drawn(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "transformer", [PolynomialFeatures(3), QuantileTransformer(n_quantiles=150)]
+    "transformer", [PolynomialFeatures(4), QuantileTransformer(n_quantiles=150)]
 )
 def test_products_and_very_many_kinks_are_drawn(transformer):
     form, reason = find_closed_form(fitted(transformer, gaussian_circuit()))

@@ -72,9 +72,9 @@ def test_squares_of_numbers_with_a_category_known():
 
 
 def test_the_mean_is_the_same_where_the_variance_is_drawn():
-    model = make_pipeline(PolynomialFeatures(2), LinearRegression())
+    model = make_pipeline(PolynomialFeatures(3), LinearRegression())
     X = NORMAL.sample(200, random_state=0)
-    expected = expected_of(model.fit(X, X[:, 0] * X[:, 1]), NORMAL)
+    expected = expected_of(model.fit(X, X[:, 0] * X[:, 1] ** 2), NORMAL)
     rows = rows_of([[NAN, NAN, 0.5], [1.0, 2.0, 0.0]])
     both = expected(rows, with_variance=True)
     np.testing.assert_array_equal(both.mean, expected(rows).mean)

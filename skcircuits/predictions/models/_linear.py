@@ -1,6 +1,6 @@
 """Exact moments of linear models after any steps that are additive over the columns.
 
-After polynomial features of degree two, means are exact by sigma points.
+After polynomial features of degree two and three, means are exact by sigma points.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ LOG_LINEAR = (
     linear_model.TweedieRegressor,
 )
 
+# Degree of polynomials whose means are exact by sigma points; their differences must vanish
+# relative to the size of the values
+MAX_DEGREE, POLYNOMIAL = 3, 1e-9
+
 
 @dataclass(frozen=True, eq=False)
 class LinearForm:
@@ -164,10 +168,10 @@ def linear_form(problem: Problem) -> LinearForm:
 
 
 def build_linear(model: Any, problem: Problem) -> ClosedForm:
-    """Build the form of linear models, on landmarks, columns, squares or functions of columns."""
+    """Build the form of linear models, on landmarks, columns, polynomials or functions of columns."""
     reasons = []
     # Landmarks first: their kernels may be so narrow that no trial row is near one
-    for form in (nystroem_form, linear_form, quadratic_form, piecewise_form):
+    for form in (nystroem_form, linear_form, polynomial_form, piecewise_form):
         try:
             return form(problem)
         except NoClosedFormError as reason:
@@ -229,8 +233,8 @@ def _build_logistic(single: Problem) -> ClosedForm:
 
 
 def _build_kernel_machine(model: Any, problem: Problem) -> ClosedForm:
-    # Expansions of linear kernels are linear, those of degree two quadratic
-    is_polynomial = model.kernel in ("poly", "polynomial") and model.degree <= 2
+    # Expansions of linear kernels are linear, those of degree two and three are polynomials
+    is_polynomial = model.kernel in ("poly", "polynomial") and model.degree <= MAX_DEGREE
     is_polynomial |= model.kernel == "linear"
     return (build_linear if is_polynomial else build_expansion)(model, problem)
 
@@ -251,23 +255,29 @@ closed_form.register(DummyClassifier, _build_constant)
 for _type in LOG_LINEAR:
     closed_form.register(_type, build_log_linear)
 
-# Relative to the size of the values whose third differences must vanish
-CUBIC = 1e-9
-
-
 @dataclass(frozen=True, eq=False)
-class QuadraticForm:
-    """Mean of a function of degree two in the numbers: the model at a few points per row.
+class PolynomialForm:
+    """Moments of a function of low degree in the numbers: the model at a few points per row.
 
     For a Gaussian with covariance V = WᵀW over m cells, the average over the 2 m points mean
-    ± sqrt(m) w_i, w_i the rows of W, has the same moments up to the third. Rows that miss
-    categories have no closed form here.
+    ± sqrt(m) w_i, w_i the rows of W, has the same moments up to the third. The points on either
+    side of the mean give the slope g of a function of degree two, whose variance is |W g|² + ½
+    |W H Wᵀ|² with the matrix H of its second derivatives. Rows that miss categories have no closed
+    form here.
+
+    `curvature` (p, p, k): H, or None if it is not the same everywhere.
     """
 
     response: Response
     components: GaussianComponents
-    name: str = "polynomial of degree two"
+    degree: int
+    curvature: FloatArray | None
     rounds_integers: bool = False
+
+    @property
+    def name(self) -> str:
+        """Description of the form."""
+        return f"polynomial of degree {('two', 'three')[self.degree - 2]}"
 
     @property
     def bytes_per_row(self) -> int:
@@ -277,29 +287,33 @@ class QuadraticForm:
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Rows that miss numbers only."""
-        if with_variance:
+        if with_variance and self.curvature is None:
             return np.zeros(len(rows), dtype=bool)
         has_categories = ~np.isnan(rows.cells[:, list(self.components.tables)]).any(axis=1)
         return is_plainly_missing(rows) & has_categories
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the means."""
+        """Compute the moments."""
         conditioned = self.components.conditioned(rows.evidence)
-        n_components = len(self.components)
-        means: FloatArray | None = None
+        parts = []
         for block in conditioned.blocks:
             group = block.group
             size = group.missing.shape[1]
-            roots = block.roots.reshape(size, size, n_components, -1)[..., group.pattern]
-            steps = np.sqrt(size) * roots.transpose(0, 2, 3, 1)  # (points, K, n, size)
+            roots = block.roots.reshape(size, size, len(self.components), -1)
+            steps = np.sqrt(size) * roots[..., group.pattern].transpose(0, 2, 3, 1)
             columns = self.components.columns[group.missing[group.pattern]]
             answers = self._at_points(rows.cells, conditioned.means, group.rows, columns, steps)
-            found = (conditioned.weights[:, group.rows, None] * answers).sum(axis=0)
-            if means is None:
-                means = np.zeros((len(rows), found.shape[1]))
-            means[group.rows] = found
-        assert means is not None
-        return Expectation.exact(means)
+            weights = conditioned.weights[:, group.rows, None]
+            means = answers.mean(axis=(0, 1))  # (K, n, k)
+            mean = (weights * means).sum(axis=0)
+            variance = None
+            if with_variance:
+                slopes = (answers[0] - answers[1]) / (2.0 * np.sqrt(size))
+                inner = np.square(slopes).sum(axis=0)
+                inner += self._variance_of_squares(roots, group.missing)[:, group.pattern]
+                variance = (weights * (inner + np.square(means - mean))).sum(axis=0)
+            parts.append((group.rows, Expectation.exact(mean, variance)))
+        return Expectation.put_together(len(rows), parts)
 
     def _at_points(
         self,
@@ -309,7 +323,7 @@ class QuadraticForm:
         columns: IntArray,
         steps: FloatArray,
     ) -> FloatArray:
-        """Average answer at the points of each component and row, shape (K, n, k)."""
+        """Answers at the points of each component and row, shape (2, m, K, n, k)."""
         completed = np.repeat(cells[rows][None], len(means), axis=0)
         completed[:, :, self.components.columns] = means[:, rows]
         local = np.arange(len(rows))[:, None]
@@ -318,22 +332,60 @@ class QuadraticForm:
         points[: len(steps), :, local, columns] += steps
         points[len(steps) :, :, local, columns] -= steps
         answers = self.response(points.reshape(-1, cells.shape[1]))
-        return answers.reshape(*points.shape[:3], -1).mean(axis=0)
+        return answers.reshape(2, *steps.shape[:3], -1)
+
+    def _variance_of_squares(self, roots: FloatArray, missing: IntArray) -> FloatArray:
+        """½ |W H Wᵀ|² of the roots W (m, m, K, P) of each pattern, shape (K, P, k)."""
+        assert self.curvature is not None
+        inner = self.curvature[missing[:, :, None], missing[:, None]]  # (P, m, m, k)
+        half = np.einsum("iakp,pabo->kpibo", roots, inner)
+        whole = np.einsum("kpibo,jbkp->kpoij", half, roots)
+        return np.asarray(0.5 * np.square(whole).sum(axis=(-1, -2)))
 
 
-def quadratic_form(problem: Problem) -> QuadraticForm:
-    """Build the form of models whose third differences in the numbers vanish."""
+def polynomial_form(problem: Problem) -> PolynomialForm:
+    """Build the form of models of degree two or three in the numbers."""
     components = GaussianComponents.of(problem.circuit)
     start = problem.trial_rows()
     step = np.zeros_like(start)
     numbers = components.columns
     rng = np.random.default_rng(0)
     step[:, numbers] = problem.scale[numbers] * rng.normal(size=(len(start), len(numbers)))
-    # Third differences of four equidistant points vanish for degree two and for nothing higher
-    stacked = np.vstack([start + i * step for i in range(4)])
-    first, second, third, fourth = np.split(problem.ask(problem.response, stacked), 4)
-    difference = fourth - 3.0 * third + 3.0 * second - first
-    size = np.abs([first, second, third, fourth]).max(axis=0).max(axis=0)
-    if not (np.abs(difference) <= CUBIC * size).all():
-        raise NoClosedFormError("the model is not quadratic in the numerical columns")
-    return QuadraticForm(problem.response, components)
+    stacked = np.vstack([start + i * step for i in range(MAX_DEGREE + 2)])
+    values = problem.ask(problem.response, stacked).reshape(MAX_DEGREE + 2, len(start), -1)
+    size = np.abs(values).max(axis=(0, 1))
+    for degree in range(2, MAX_DEGREE + 1):
+        # The next differences of equidistant points vanish for this degree and for no higher one
+        difference = np.diff(values[: degree + 2], n=degree + 1, axis=0)
+        if (np.abs(difference) <= POLYNOMIAL * size).all():
+            curvature = _curvature(problem, start, numbers, size) if degree == 2 else None
+            return PolynomialForm(problem.response, components, degree, curvature)
+    raise NoClosedFormError(
+        f"the model is not of degree {MAX_DEGREE} or less in the numerical columns"
+    )
+
+
+def _curvature(
+    problem: Problem, rows: FloatArray, numbers: IntArray, size: FloatArray
+) -> FloatArray | None:
+    """Second derivatives (p, p, k) of a function of degree two; None if categories matter."""
+    scale = np.where(problem.scale > 0, problem.scale, 1.0)[numbers]
+    steps = np.zeros((len(numbers), rows.shape[1]))
+    steps[np.arange(len(numbers)), numbers] = scale
+    base = rows[0]
+    i, j = np.triu_indices(len(numbers))
+    corners = [base + a * steps[i] + b * steps[j] for a, b in ((1, 1), (1, 0), (0, 1), (0, 0))]
+    both, first, second, neither = np.split(problem.ask(problem.response, np.vstack(corners)), 4)
+    mixed = both - first - second + neither
+    result = np.zeros((len(numbers), len(numbers), mixed.shape[1]))
+    result[i, j] = result[j, i] = mixed
+    # Along one direction in every row: the curvature may depend on the categories
+    direction = np.random.default_rng(1).normal(size=len(numbers))
+    along = direction @ steps
+    up, middle, down = np.split(
+        problem.ask(problem.response, np.vstack([rows + along, rows, rows - along])), 3
+    )
+    expected = np.einsum("i,ijk,j->k", direction, result, direction)
+    if not (np.abs(up - 2.0 * middle + down - expected) <= POLYNOMIAL * size).all():
+        return None
+    return result / np.outer(scale, scale)[:, :, None]
