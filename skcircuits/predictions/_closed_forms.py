@@ -170,9 +170,7 @@ class ClosedForm(Protocol):
         """Compute the moments of rows that are covered."""
 
 
-def explain(
-    form: ClosedForm | None, reason: str, circuit: Circuit, is_integral: BoolArray
-) -> str:
+def explain(form: ClosedForm | None, reason: str, circuit: Circuit, is_integral: BoolArray) -> str:
     """Say how expectations are computed, and the reason if there is no closed form."""
     if form is None:
         return f"draws: {reason}"

@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 from scipy.special import softmax
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC
 
 from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
 from skcircuits.predictions import find_closed_form
 from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response
-from skcircuits.predictions.models._logistic import SoftmaxForm
+from skcircuits.predictions.models._softmax import SoftmaxForm
 
 NAN = np.nan
 
@@ -68,6 +71,24 @@ def test_two_missing_numbers_and_a_category_by_brute_force(factor):
     np.testing.assert_allclose(found.mean[0], integrate(circuit, model, rows.cells[0]), atol=2e-9)
     assert (found.variance > 0).all()
     assert found.mean.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+NORMALISED = {
+    "one versus the rest": OneVsRestClassifier(LogisticRegression()),
+    "gradient descent": SGDClassifier(loss="log_loss", alpha=0.1, random_state=0),
+    "calibrated": CalibratedClassifierCV(LinearSVC(), cv=2),
+}
+
+
+@pytest.mark.parametrize("name", NORMALISED)
+def test_logistic_functions_divided_by_their_sum_by_brute_force(name):
+    circuit, model = mixture(), NORMALISED[name]
+    form = form_of(model, circuit)
+    rows = rows_of([NAN, NAN, NAN])
+    assert "normalised logistic" in form.name
+    assert form.covers(rows, with_variance=False).all()
+    found = form.expectation(rows, with_variance=False)
+    np.testing.assert_allclose(found.mean[0], integrate(circuit, model, rows.cells[0]), atol=2e-9)
 
 
 def test_one_missing_number_is_integrated_along_a_line():

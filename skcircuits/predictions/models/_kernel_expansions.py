@@ -200,7 +200,8 @@ def _of_gaussian_process(model: GaussianProcessRegressor) -> _FeatureExpansion:
 def _require_rbf(kernel: Any) -> None:
     if kernel != "rbf":
         raise NoClosedFormError(
-            f"kernel={kernel!r} has no closed form; 'rbf', 'linear' and 'poly' of degree two and three have"
+            f"kernel={kernel!r} has no closed form; 'rbf', 'linear' and 'poly' of degree two or "
+            "three have"
         )
 
 

@@ -40,16 +40,18 @@ from skcircuits.predictions._closed_forms import (
     transformed,
 )
 from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions.models._additive import (
-    MAX_COMBINATIONS,
-    AdditiveFunction,
-    few_combinations,
-    probe,
-    score_parts,
-)
+from skcircuits.predictions.models._additive import AdditiveFunction, probe
 from skcircuits.predictions.models._kernel_expansions import build_expansion, nystroem_form
-from skcircuits.predictions.models._logistic import LogisticForm, SoftmaxForm
+from skcircuits.predictions.models._links import (
+    BOTH,
+    EXPONENTIAL,
+    LOGISTIC,
+    LinkForm,
+    fourier_form,
+    score_form,
+)
 from skcircuits.predictions.models._piecewise import piecewise_form
+from skcircuits.predictions.models._softmax import SoftmaxForm, one_versus_rest_form
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 REGRESSORS = (
@@ -125,38 +127,6 @@ class LinearForm:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class LogLinearForm:
-    """Moments of exp(additive function), by the moment-generating function of Gaussians."""
-
-    additive: AdditiveFunction
-    components: GaussianComponents
-    name: str = "linear model with a logarithmic link"
-    rounds_integers: bool = False
-
-    @property
-    def bytes_per_row(self) -> int:
-        """Memory that one row takes."""
-        return MAX_COMBINATIONS * self.components.bytes_per_row
-
-    def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
-        """Rows that miss few categories."""
-        return is_plainly_missing(rows) & few_combinations(self.additive, rows.evidence)
-
-    def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the moments."""
-        shape = len(rows), len(self.additive.constant)
-        mean, square = np.zeros(shape), np.zeros(shape)
-        for part in score_parts(self.additive, self.components, rows.evidence):
-            weights = part.weights[..., None]
-            # E e^z = e^(m + v/2), E e^2z = (E e^z)² e^v
-            first = np.exp(part.means + part.variances / 2)
-            mean[part.rows] = (weights * first).sum(axis=(0, 1))
-            second = first**2 * np.exp(part.variances)
-            square[part.rows] = (weights * second).sum(axis=(0, 1))
-        return Expectation.exact(mean, square - mean**2)
-
-
 def linear_form(problem: Problem) -> LinearForm:
     """Build the form of models that are additive over the columns."""
     additive = probe(problem.response, problem)
@@ -168,10 +138,10 @@ def linear_form(problem: Problem) -> LinearForm:
 
 
 def build_linear(model: Any, problem: Problem) -> ClosedForm:
-    """Build the form of linear models, on landmarks, columns, polynomials or functions of columns."""
+    """Build the form of models that are linear in landmarks, columns or functions of them."""
     reasons = []
     # Landmarks first: their kernels may be so narrow that no trial row is near one
-    for form in (nystroem_form, linear_form, polynomial_form, piecewise_form):
+    for form in (nystroem_form, linear_form, polynomial_form, piecewise_form, fourier_form):
         try:
             return form(problem)
         except NoClosedFormError as reason:
@@ -193,12 +163,16 @@ def build_log_linear(model: Any, problem: Problem) -> ClosedForm:
                 raise NoClosedFormError("predictions are not positive")
             return np.log(answers)
 
-        return LogLinearForm(probe(score, single), GaussianComponents.of(single.circuit))
+        n_outputs = single.response(single.trial_rows()[:1]).shape[1]
+        weights = np.eye(n_outputs), np.zeros(n_outputs)
+        name = "linear model with a logarithmic link"
+        return LinkForm.checked(EXPONENTIAL, score, single, weights, name)
 
     return WeightedSum.average(problem, build)
 
 
-def _build_classifier(model: Any, problem: Problem) -> ClosedForm:
+def build_classifier(model: Any, problem: Problem) -> ClosedForm:
+    """Build the form of classifiers whose scores are linear."""
     # Classes and decision functions are those of scores, which are linear
     if problem.response.method != "predict_proba":
         return build_linear(model, problem)
@@ -224,12 +198,20 @@ def _build_logistic(single: Problem) -> ClosedForm:
     trials = single.trial_rows()
     scores, expected = single.ask(score, trials), single.ask(single.response, trials)
     if scores.shape[1] == 1:
-        single.check(
-            1.0 / (1.0 + np.exp(-scores)), expected[:, 1:], "a logistic function of its scores"
-        )
-        return LogisticForm(probe(score, single), GaussianComponents.of(single.circuit))
-    single.check(softmax(scores, axis=1), expected, "a softmax of the decision functions")
-    return SoftmaxForm(probe(score, single), GaussianComponents.of(single.circuit))
+        try:
+            return LinkForm.checked(
+                LOGISTIC, score, single, BOTH, "logistic link of a linear model"
+            )
+        except NoClosedFormError:
+            return score_form(single, score)
+    try:
+        single.check(softmax(scores, axis=1), expected, "a softmax of the decision functions")
+        return SoftmaxForm(probe(score, single), GaussianComponents.of(single.circuit))
+    except NoClosedFormError as reason:
+        try:
+            return one_versus_rest_form(single, answer, "a normalised logistic function")
+        except NoClosedFormError:
+            raise reason from None
 
 
 def _build_kernel_machine(model: Any, problem: Problem) -> ClosedForm:
@@ -248,12 +230,13 @@ def _build_constant(model: Any, problem: Problem) -> ClosedForm:
 for _type in REGRESSORS:
     closed_form.register(_type, build_linear)
 for _type in (*CLASSIFIERS, *NAIVE_BAYES):
-    closed_form.register(_type, _build_classifier)
+    closed_form.register(_type, build_classifier)
 for _type in (KernelRidge, NuSVC, NuSVR, SVC, SVR):
     closed_form.register(_type, _build_kernel_machine)
 closed_form.register(DummyClassifier, _build_constant)
 for _type in LOG_LINEAR:
     closed_form.register(_type, build_log_linear)
+
 
 @dataclass(frozen=True, eq=False)
 class PolynomialForm:

@@ -270,7 +270,7 @@ def _functions(
             if len(function.edges) <= MAX_STEPS:
                 steps[j] = function
     rest = np.setdiff1d(columns, list(steps))
-    smooth = _approximate(changes, rest, _first_edges(problem, drawn)) if len(rest) else {}
+    smooth = approximate(changes, rest, _first_edges(problem, drawn)) if len(rest) else {}
     return {j: steps[j] if j in steps else smooth[j] for j in columns.tolist()}
 
 
@@ -288,17 +288,23 @@ def _first_edges(problem: Problem, drawn: FloatArray) -> FloatArray:
     return np.sort(np.vstack([even, np.quantile(drawn, levels, axis=0)]), axis=0)
 
 
-def _approximate(
-    function: Callable[[IntArray, FloatArray], FloatArray], columns: IntArray, edges: FloatArray
+def approximate(
+    function: Callable[[IntArray, FloatArray], FloatArray],
+    columns: IntArray,
+    edges: FloatArray,
+    size: FloatArray | None = None,
 ) -> dict[int, PiecewiseFunction]:
-    """Approximate functions of several columns, whose panels are halved together."""
+    """Approximate functions of several columns, whose panels are halved together.
+
+    ``function(columns, values)`` has k outputs, ``edges`` (p + 1, d) are those of the first panels,
+    and ``size`` (k,) is that of typical values; by default the median of the panels.
+    """
     least = LEAST_WIDTH * np.maximum(edges[-1] - edges[0], np.abs(edges).max(axis=0))
     column = np.repeat(columns, len(edges) - 1)
     low, high = edges[:-1, columns].T.ravel(), edges[1:, columns].T.ravel()
     is_constant = np.repeat((edges[0] == edges[-1])[columns], len(edges) - 1)
     column, low, high = (a[(high > low) | is_constant] for a in (column, low, high))
     done: list[tuple[IntArray, FloatArray, FloatArray, FloatArray]] = []
-    size: FloatArray | None = None
     while len(column):
         centre, half = (low + high)[:, None] / 2.0, (high - low)[:, None] / 2.0
         places = np.concatenate([POINTS, TESTS])

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import (
@@ -43,15 +42,15 @@ from skcircuits.predictions._closed_forms import (
     last_step,
     transformed,
 )
-from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions.models._additive import probe
 from skcircuits.predictions.models._linear import (
     REGRESSORS,
     LinearForm,
+    build_classifier,
     build_log_linear,
     linear_form,
 )
-from skcircuits.predictions.models._logistic import LogisticForm
+from skcircuits.predictions.models._links import BOTH, LOGISTIC, LinkForm, score_form
+from skcircuits.predictions.models._softmax import one_versus_rest_form
 from skcircuits.predictions.models._trees import build_trees, is_sum_of_trees
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -59,7 +58,6 @@ MODELS = (
     FixedThresholdClassifier,
     MultiOutputClassifier,
     MultiOutputRegressor,
-    OneVsRestClassifier,
     RFE,
     RFECV,
     SelfTrainingClassifier,
@@ -131,13 +129,28 @@ def _of_bagging(model: Any, problem: Problem) -> ClosedForm:
 
 @closed_form.register
 def _of_transformed_target(model: TransformedTargetRegressor, problem: Problem) -> ClosedForm:
-    try:
-        return build_sum(model, problem)
-    except NoClosedFormError as reason:
+    reasons = []
+    of_score = partial(WeightedSum.average, problem, _of_inverted_target)
+    for build in (
+        partial(build_sum, model, problem),
+        partial(build_log_linear, model, problem),
+        of_score,
+    ):
         try:
-            return build_log_linear(model, problem)
-        except NoClosedFormError:
-            raise reason from None
+            return build()
+        except NoClosedFormError as reason:
+            reasons.append(reason)
+    raise reasons[0]
+
+
+def _of_inverted_target(single: Problem) -> ClosedForm:
+    """Build the form of a linear model of a transformed target: a function of one score."""
+    regressor = last_step(single.response.models[0]).regressor_
+    problem = _problem_of(Member(regressor, "predict"), single)
+    # By its family, not by its values: narrow kernels are constant at nearly all rows
+    if not isinstance(closed_form(last_step(regressor), problem), LinearForm):
+        raise NoClosedFormError("the model of the transformed target is not linear")
+    return score_form(single, problem.response)
 
 
 def _sum_of_members(single: Problem) -> ClosedForm:
@@ -254,8 +267,6 @@ def _of_one_versus_rest(model: OneVsRestClassifier, method: str) -> Combination:
     members = [Member(one, method) for one in model.estimators_]
     if method == "decision_function" or len(members) == 1:
         return Combination(members, np.asarray)
-    if not model.multilabel_:
-        raise NoClosedFormError("probabilities of one versus the rest are normalised")
     return Combination(members, lambda answers: answers[:, 1::2])
 
 
@@ -279,9 +290,20 @@ def _of_target(model: TransformedTargetRegressor, method: str) -> Combination:
 
 
 @closed_form.register
+def _of_rest(model: OneVsRestClassifier, problem: Problem) -> ClosedForm:
+    is_normalised = not model.multilabel_ and len(model.classes_) > 2
+    if problem.response.method != "predict_proba" or not is_normalised:
+        return build_sum(model, problem)
+    if not hasattr(model, "decision_function"):
+        raise NoClosedFormError("probabilities of one versus the rest are normalised")
+    decide = replace(problem.response, method="decision_function")
+    if not _is_linear(build_sum(model, replace(problem, response=decide))):
+        raise NoClosedFormError("the models of one versus the rest are not linear")
+    return build_classifier(model, problem)
+
+
+@closed_form.register
 def _of_calibrated(model: CalibratedClassifierCV, problem: Problem) -> ClosedForm:
-    if len(model.classes_) != 2:
-        raise NoClosedFormError("calibrated probabilities of several classes are not a softmax")
     return WeightedSum.average(problem, _of_copies)
 
 
@@ -294,22 +316,23 @@ def _of_copies(single: Problem) -> ClosedForm:
 
 
 def _of_copy(single: Problem) -> ClosedForm:
-    """Build the form of one copy, whose probability is a sigmoid of its decision function."""
+    """Build the form of one copy, whose probabilities are functions of its decision function."""
     (copy,) = single.response.models
-    (calibrator,) = copy.calibrators
-    if not hasattr(calibrator, "a_") or not hasattr(copy.estimator, "decision_function"):
-        raise NoClosedFormError("the calibration is not a sigmoid of a decision function")
+    if not hasattr(copy.estimator, "decision_function"):
+        raise NoClosedFormError("the calibration is not that of a decision function")
     decide = replace(single.response, models=[copy.estimator], method="decision_function")
     # By its family, not by its values: narrow kernels are constant at nearly all rows
     form = closed_form(last_step(copy.estimator), replace(single, response=decide))
     if not isinstance(form, LinearForm):
         raise NoClosedFormError("the model is not a sum of functions of single columns")
+    if not all(hasattr(calibrator, "a_") for calibrator in copy.calibrators):
+        return score_form(single, decide)  # of two classes
+    # Platt's parametrisation, 1 / (1 + exp(a f + b))
+    slopes, shifts = np.array([(one.a_, one.b_) for one in copy.calibrators], dtype=float).T
 
     def score(X: FloatArray) -> FloatArray:
-        # Platt's parametrisation, 1 / (1 + exp(a f + b))
-        return -(calibrator.a_ * decide(X) + calibrator.b_)
+        return -(slopes * decide(X) + shifts)
 
-    trials = single.trial_rows()
-    expected = single.response(trials)[:, 1:]
-    single.check(expit(score(trials)), expected, "a sigmoid of its decision function")
-    return LogisticForm(probe(score, single), GaussianComponents.of(single.circuit))
+    if len(slopes) == 1:
+        return LinkForm.checked(LOGISTIC, score, single, BOTH, "logistic link of a linear model")
+    return one_versus_rest_form(single, score, "a normalised sigmoid of its decision functions")

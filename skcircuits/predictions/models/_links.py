@@ -1,0 +1,351 @@
+"""Functions of linear scores: links, hidden layers and random Fourier features.
+
+f(x) = Σ_h c_h g(s_h(x)) + b with additive scores s_h. Given the observed cells, a score is a
+mixture of Gaussians, so that the expectation of every g(s_h) is an integral over a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, ndtr
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.neural_network import MLPRegressor
+
+from skcircuits.parallel import memory_bound_chunks
+from skcircuits.predictions._closed_forms import (
+    N_TRIALS,
+    ClosedForm,
+    Expectation,
+    IncompleteRows,
+    NoClosedFormError,
+    Problem,
+    WeightedSum,
+    closed_form,
+    features_of,
+    is_plainly_missing,
+    last_step,
+    steps_of,
+)
+from skcircuits.predictions._components import GaussianComponents
+from skcircuits.predictions.models._additive import (
+    MAX_COMBINATIONS,
+    AdditiveFunction,
+    few_combinations,
+    probe,
+    score_parts,
+)
+from skcircuits.predictions.models._piecewise import (
+    CUTS,
+    N_PANELS,
+    WIDTH,
+    PiecewiseFunction,
+    approximate,
+)
+from skcircuits.protocols import BoolArray, FloatArray
+
+# Narrow Gaussians: Gauss-Hermite nodes. Wide ones: the difference of the link from a step
+# function is integrated over the score, where the Gaussian is smooth.
+NARROW = 1.2
+N_HERMITE = 48
+HERMITE_NODES, HERMITE_WEIGHTS = np.polynomial.hermite_e.hermegauss(N_HERMITE)
+HERMITE_WEIGHTS = HERMITE_WEIGHTS / np.sqrt(2.0 * np.pi)
+PANELS = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
+N_LEGENDRE = 14
+TINY = 1e-300
+BLOCK_BYTES = 2**22  # of nodes of a block of rows, which stay in the cache
+# Most that the tails beyond the cuts of a Gaussian may add, relative to typical values, and the
+# probability of these tails
+TAIL, BEYOND = 1e-11, 1.3e-15
+
+Moments = tuple[FloatArray, FloatArray]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A function g of a score.
+
+    `value`: g itself; `moments`: E g(s) and E g(s)² of normal scores, given their means and
+    standard deviations; `n_nodes`: values per score that this takes; `covers`: of which means and
+    standard deviations the moments are exact, None for all.
+    """
+
+    value: Callable[[FloatArray], FloatArray]
+    moments: Callable[[FloatArray, FloatArray], Moments]
+    n_nodes: int = 4
+    covers: Callable[[FloatArray, FloatArray], BoolArray] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LinkForm:
+    """Moments of Σ_h c_h g(s_h(x)) + b.
+
+    `additive`: the scores (H,); `coefficients` (H, k) and `shift` (k,): c and b.
+    """
+
+    link: Link
+    additive: AdditiveFunction
+    components: GaussianComponents
+    coefficients: FloatArray
+    shift: FloatArray
+    name: str
+    rounds_integers: bool = False
+
+    @classmethod
+    def checked(
+        cls,
+        link: Link,
+        score: Callable[[FloatArray], FloatArray],
+        single: Problem,
+        weights: tuple[FloatArray, FloatArray],
+        name: str,
+    ) -> LinkForm:
+        """Build the form of a model of scores, given c and b; it must agree with the model."""
+        additive = probe(score, single)
+        components = GaussianComponents.of(single.circuit)
+        form = cls(link, additive, components, *weights, name)
+        trials = single.trial_rows()
+        answers = form.link.value(additive(trials)) @ form.coefficients + form.shift
+        single.check(answers, single.ask(single.response, trials), f"a {name}")
+        return form
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Memory that one row takes, nodes excluded."""
+        n_scores = len(self.coefficients)
+        scores = 8 * len(self.components) * n_scores * (4 + 2 * MAX_COMBINATIONS)
+        return scores + self.components.bytes_per_row
+
+    def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
+        """Rows that miss few categories and whose scores the link covers."""
+        # The variance of a sum needs the covariances of its terms
+        if with_variance and (np.count_nonzero(self.coefficients, axis=0) > 1).any():
+            return np.zeros(len(rows), dtype=bool)
+        covered = is_plainly_missing(rows) & few_combinations(self.additive, rows.evidence)
+        if self.link.covers is not None:
+            chosen = np.flatnonzero(covered)
+            for part in score_parts(self.additive, self.components, rows.evidence[chosen]):
+                fits = self.link.covers(part.means, np.sqrt(part.variances))
+                covered[chosen[part.rows]] = fits.all(axis=(0, 1, 3))
+        return covered
+
+    def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
+        """Compute the moments."""
+        mean, square = np.zeros((2, len(rows), len(self.coefficients)))
+        for part in score_parts(self.additive, self.components, rows.evidence):
+            per_row = 8 * self.link.n_nodes * part.means[:, :, 0].size
+            at_most = max(1, BLOCK_BYTES // per_row)
+            for chunk in memory_bound_chunks(len(part.rows), per_row, at_most=at_most):
+                means = part.means[:, :, chunk]
+                stds = np.broadcast_to(np.sqrt(part.variances[:, :, chunk]), means.shape)
+                first, second = self.link.moments(means, stds)
+                weights, own = part.weights[:, :, chunk, None], part.rows[chunk]
+                mean[own] = (weights * first).sum(axis=(0, 1))
+                square[own] = (weights * second).sum(axis=(0, 1))
+        variance = (square - mean**2) @ self.coefficients**2 if with_variance else None
+        return Expectation.exact(mean @ self.coefficients + self.shift, variance)
+
+
+def logistic_normal_moments(means: FloatArray, stds: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """E[σ(s)] and E[σ(s)²] for normal scores s, to 1e-10; σ is the logistic function."""
+    first, second = np.empty(means.shape), np.empty(means.shape)
+    narrow = stds < NARROW
+    nodes = expit(means[narrow][..., None] + stds[narrow][..., None] * HERMITE_NODES)
+    first[narrow], second[narrow] = nodes @ HERMITE_WEIGHTS, nodes**2 @ HERMITE_WEIGHTS
+    m, s = means[~narrow], stds[~narrow]
+    scores, weights = _score_nodes()
+    density = np.exp(-0.5 * ((scores - m[..., None]) / s[..., None]) ** 2)
+    density *= weights / (np.sqrt(2.0 * np.pi) * s[..., None])
+    # The link less a step vanishes beyond the panels; the step itself has a closed form, Φ(m / s)
+    step = (scores > 0).astype(np.float64)
+    above = ndtr(m / s)
+    first[~narrow] = above + density @ (expit(scores) - step)
+    second[~narrow] = above + density @ (expit(scores) ** 2 - step)
+    return first, second
+
+
+def _score_nodes() -> tuple[FloatArray, FloatArray]:
+    """Gauss-Legendre nodes and weights on panels around zero."""
+    nodes, weights = np.polynomial.legendre.leggauss(N_LEGENDRE)
+    lower, upper = np.array(PANELS[:-1])[:, None], np.array(PANELS[1:])[:, None]
+    half = (upper - lower) / 2.0
+    positive = ((lower + upper) / 2.0 + half * nodes).ravel()
+    scaled = (half * weights).ravel()
+    return np.concatenate([-positive, positive]), np.concatenate([scaled, scaled])
+
+
+def exponential_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
+    """E[e^s] and E[e^2s] of normal scores, by their moment-generating function."""
+    first = np.exp(means + stds**2 / 2)
+    return first, first**2 * np.exp(stds**2)
+
+
+def rectified_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
+    """E[max(s, 0)] and E[max(s, 0)²] of normal scores."""
+    ratio = means / np.maximum(stds, TINY)
+    above = ndtr(ratio)
+    # Nothing is left of the density at 40 standard deviations
+    density = stds * np.exp(-0.5 * np.clip(ratio, -40.0, 40.0) ** 2) / np.sqrt(2.0 * np.pi)
+    return means * above + density, (means**2 + stds**2) * above + means * density
+
+
+def cosine_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
+    """E[cos s] and E[cos² s] of normal scores, by their characteristic function."""
+    first = np.exp(-0.5 * stds**2) * np.cos(means)
+    return first, 0.5 * (1.0 + np.exp(-2.0 * stds**2) * np.cos(2.0 * means))
+
+
+def tanh_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
+    """E[tanh s] and E[tanh² s] of normal scores: tanh s = 2 σ(2 s) - 1."""
+    first, second = logistic_normal_moments(2.0 * means, 2.0 * stds)
+    return 2.0 * first - 1.0, 4.0 * (second - first) + 1.0
+
+
+LOGISTIC = Link(expit, logistic_normal_moments, 10 * N_LEGENDRE)
+EXPONENTIAL = Link(np.exp, exponential_normal_moments)
+COSINE = Link(np.cos, cosine_normal_moments)
+HIDDEN_LAYERS = {
+    "logistic": LOGISTIC,
+    "relu": Link(lambda s: np.maximum(s, 0.0), rectified_normal_moments),
+    "tanh": Link(np.tanh, tanh_normal_moments, 10 * N_LEGENDRE),
+}
+# Both probabilities, from that of the second class
+BOTH = np.array([[-1.0, 1.0]]), np.array([1.0, 0.0])
+
+
+def score_form(single: Problem, score: Callable[[FloatArray], FloatArray]) -> LinkForm:
+    """Build the form of a model that is any function of one additive score."""
+    if single.bounds is not None:
+        raise NoClosedFormError("the model has no answers for some numbers")
+    additive = probe(score, single)
+    components = GaussianComponents.of(single.circuit)
+    link = _response_to(additive, single)
+    nothing = np.full((1, single.n_columns), np.nan)
+    centre, variance = additive.moments(components, nothing, with_variance=True)
+    assert variance is not None
+    location, scale = float(centre[0, 0]), float(np.sqrt(variance[0, 0]))
+    weights = BOTH if single.response.method == "predict_proba" else (np.eye(1), np.zeros(1))
+    try:
+        rate, factor, constant = _exponential(link(location + scale * np.arange(-1.0, 2.0)), scale)
+        return LinkForm.checked(
+            EXPONENTIAL,
+            lambda X: rate * (score(X) - location),
+            single,
+            (factor * weights[0], constant * weights[0][0] + weights[1]),
+            "exponential function of a linear model",
+        )
+    except NoClosedFormError:
+        pass
+    scores = additive(single.trial_rows())[:, 0]
+    ends = min(location - WIDTH * scale, scores.min()), max(location + WIDTH * scale, scores.max())
+    edges = np.sort(np.concatenate([np.linspace(*ends, N_PANELS + 1), scores]))[:, None]
+    # Those of the density, which are the first
+    size = np.abs(link(scores[:N_TRIALS])).mean() ** np.array([1.0, 2.0])
+    approximation = approximate(
+        lambda _, values: np.stack([link(values), link(values) ** 2], axis=1),
+        np.zeros(1, dtype=np.intp),
+        edges,
+        size,
+    )[0]
+    return LinkForm.checked(
+        _approximated(approximation, size), score, single, weights, "function of a linear model"
+    )
+
+
+def _response_to(additive: AdditiveFunction, single: Problem) -> Callable[[FloatArray], FloatArray]:
+    """Give the last output of a model as a function of its score, along a line of rows."""
+    if additive.slopes.shape[1] != 1 or not additive.slopes.any():
+        raise NoClosedFormError("the model does not depend on one score of the numerical columns")
+    base = single.location
+    base[list(single.circuit.cardinalities)] = 0.0
+    # In units of the columns, so that no row is farther from the data than its score
+    direction = np.square(single.scale) * additive.slopes[:, 0]
+    direction /= direction @ additive.slopes[:, 0]
+    start = additive(base[None])[0, 0]
+
+    def link(scores: FloatArray) -> FloatArray:
+        rows = base + (scores - start)[:, None] * direction
+        return single.ask(single.response, rows)[:, -1]
+
+    return link
+
+
+def _exponential(values: FloatArray, step: float) -> tuple[float, float, float]:
+    """Rate, factor and constant of an exponential function, from three equidistant values."""
+    first, second = np.diff(values)
+    with np.errstate(all="ignore"):
+        rate = np.log(second / first) / step
+        factor = first / (1.0 - np.exp(-rate * step))
+    if not np.isfinite([rate, factor]).all() or abs(rate) * step < 1e-6:
+        raise NoClosedFormError("the link is not exponential")
+    return float(rate), float(factor), float(values[1] - factor)
+
+
+def _approximated(function: PiecewiseFunction, size: FloatArray) -> Link:
+    """The link whose value and square, of typical `size` (2,), are approximated by polynomials."""
+
+    def moments(means: FloatArray, stds: FloatArray) -> Moments:
+        found = function.normal_means(means.ravel(), stds.ravel())
+        return found[:, 0].reshape(means.shape), found[:, 1].reshape(means.shape)
+
+    def covers(means: FloatArray, stds: FloatArray) -> BoolArray:
+        reach = CUTS[-1] * stds
+        inside = (means - reach >= function.edges[0]) & (means + reach <= function.edges[-1])
+        # Beyond the cuts, functions must not grow faster than the density falls
+        far = [
+            np.abs(function.at(np.clip(means + side, *function.edges[[0, -1]])))
+            for side in (-reach, reach)
+        ]
+        typical = size + np.abs(function.at(np.clip(means, *function.edges[[0, -1]])))
+        return np.asarray(inside & (BEYOND * np.maximum(*far) <= TAIL * typical).all(axis=-1))
+
+    return Link(lambda s: function.at(s)[..., 0], moments, len(CUTS) * 12 * 6, covers)
+
+
+@closed_form.register
+def _of_hidden_layer(model: MLPRegressor, problem: Problem) -> ClosedForm:
+    return WeightedSum.average(problem, _build_hidden_layer)
+
+
+def _build_hidden_layer(single: Problem) -> ClosedForm:
+    (whole,) = single.response.models
+    model, n_steps = last_step(whole), len(steps_of(whole))
+    if len(model.coefs_) != 2 or model.activation not in HIDDEN_LAYERS:
+        raise NoClosedFormError("only networks with one hidden layer have a closed form")
+    inner, outer = model.coefs_
+    return LinkForm.checked(
+        HIDDEN_LAYERS[model.activation],
+        lambda X: features_of(single, X, n_steps) @ inner + model.intercepts_[0],
+        single,
+        (outer, model.intercepts_[1]),
+        "hidden layer of linear scores",
+    )
+
+
+def fourier_form(problem: Problem) -> ClosedForm:
+    """Build the form of linear models on random Fourier features."""
+    return WeightedSum.average(problem, _build_fourier)
+
+
+def _build_fourier(single: Problem) -> ClosedForm:
+    (whole,) = single.response.models
+    steps, last = steps_of(whole), last_step(whole)
+    is_fourier = steps and isinstance(steps[-1], RBFSampler) and hasattr(last, "coef_")
+    if not is_fourier or single.response.method == "predict_proba":
+        raise NoClosedFormError("the model is not a linear function of Fourier features")
+    sampler: Any = steps[-1]
+    slopes = np.asarray(last.coef_, dtype=np.float64).reshape(-1, sampler.random_weights_.shape[1])
+    amplitude = np.sqrt(2.0 / slopes.shape[1])
+    return LinkForm.checked(
+        COSINE,
+        lambda X: (
+            features_of(single, X, len(steps) - 1) @ sampler.random_weights_
+            + sampler.random_offset_
+        ),
+        single,
+        (amplitude * slopes.T, np.broadcast_to(last.intercept_, len(slopes))),
+        "sum of random Fourier features",
+    )
