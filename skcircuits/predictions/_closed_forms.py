@@ -240,11 +240,17 @@ class Problem:
             (reason, *_) = str(error).splitlines() or [type(error).__name__]
             raise NoClosedFormError(f"the model fails for a trial row: {reason}") from error
 
-    def check(self, answers: FloatArray, expected: FloatArray, thing: str) -> None:
-        """Raise NoClosedFormError if a form differs from the models on complete rows."""
+    def check(
+        self, answers: FloatArray, expected: FloatArray, thing: str, *, in_one_unit: bool = False
+    ) -> None:
+        """Raise NoClosedFormError if a form differs from the models on complete rows.
+
+        Errors of outputs in one unit, such as coordinates, are relative to the largest output.
+        """
         spread = np.abs(expected - expected.mean(axis=0)).max(axis=0)
         # Errors are relative to the variation of the predictions: a large constant hides none
         size = np.maximum(spread, 1e-6 * np.abs(expected).max(axis=0))
+        size = size.max() if in_one_unit else size
         if not (np.abs(answers - expected) <= RELATIVE_ERROR * np.maximum(size, 1e-300)).all():
             raise NoClosedFormError(f"the model is not {thing}")
 

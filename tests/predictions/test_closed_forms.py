@@ -386,6 +386,28 @@ def test_kernel_expansions(name, transformed):
     assert_exact(form, problem, INCOMPLETE_NUMBERS, tol=1e-8)
 
 
+def test_a_component_without_variance_is_no_part_of_distances():
+    circuit = gaussian_circuit()
+    # Columns of one category add up to one
+    model = make_pipeline(encoder([2], StandardScaler()), PCA(), SVR())
+    problem = problem_of(train(model, circuit, n_rows=60), circuit)
+    form, reason = find_closed_form(problem)
+    assert form is not None, reason
+    assert_exact(form, problem, INCOMPLETE_NUMBERS, tol=1e-8)
+
+
+@pytest.mark.parametrize("front", [[], [PCA()]], ids=["columns", "components"])
+def test_gaussian_processes_with_a_length_scale_for_each_feature(front):
+    circuit = gaussian_circuit()
+    kernel = ConstantKernel(2.0) * RBF([0.7, 1.0, 2.0, 1.5, 3.0]) + WhiteKernel(0.1)
+    process = GaussianProcessRegressor(kernel, optimizer=None)
+    model = make_pipeline(encoder([2], StandardScaler()), *front, process)
+    problem = problem_of(train(model, circuit, n_rows=60), circuit)
+    form, reason = find_closed_form(problem)
+    assert form.name.startswith("expected kernels"), reason
+    assert_exact(form, problem, INCOMPLETE_NUMBERS, with_variance=not front, tol=1e-8)
+
+
 @pytest.mark.parametrize("name", EXPANSIONS)
 def test_kernel_expansions_whose_states_are_not_equally_far_apart(name):
     circuit = gaussian_circuit()

@@ -82,7 +82,9 @@ class AdditiveFunction:
         return np.asarray(means)
 
 
-def probe(function: Callable[[FloatArray], FloatArray], problem: Problem) -> AdditiveFunction:
+def probe(
+    function: Callable[[FloatArray], FloatArray], problem: Problem, *, in_one_unit: bool = False
+) -> AdditiveFunction:
     """Write a function of complete encoded rows as an additive one; refuse if it is not."""
     location, scale = problem.location, problem.scale
     cardinalities = problem.circuit.cardinalities
@@ -108,7 +110,8 @@ def probe(function: Callable[[FloatArray], FloatArray], problem: Problem) -> Add
     for (j, state), answer in zip(states, answers[1 + 2 * len(numbers) : len(rows)]):
         tables[j][state] = answer - base
     additive = AdditiveFunction(base - location @ slopes, slopes, tables)
-    problem.check(additive(trials), expected, "a sum of functions of single columns")
+    thing = "a sum of functions of single columns"
+    problem.check(additive(trials), expected, thing, in_one_unit=in_one_unit)
     return additive
 
 

@@ -137,12 +137,16 @@ class KernelExpansion:
 
 
 class _FeatureExpansion(NamedTuple):
-    """An expansion in the space of the features, with the kernel exp(-gamma |x - s|²)."""
+    """An expansion in the space of the features, with the kernel exp(-gamma |x - s|²).
+
+    Features are divided by ``scales`` first; ``points`` are so already.
+    """
 
     points: FloatArray
     coefficients: FloatArray
     intercept: FloatArray
     gamma: float
+    scales: FloatArray | float = 1.0
 
 
 @singledispatch
@@ -191,10 +195,11 @@ def _of_kernel_ridge(model: KernelRidge) -> _FeatureExpansion:
 
 @_expansion_of.register
 def _of_gaussian_process(model: GaussianProcessRegressor) -> _FeatureExpansion:
-    factor, gamma = _constant_times_rbf(model.kernel_)
+    factor, scales = _constant_times_rbf(model.kernel_)
     coefficients = factor * model.alpha_.reshape(len(model.X_train_), -1) * model._y_train_std
     intercept = np.atleast_1d(model._y_train_mean).astype(np.float64)
-    return _FeatureExpansion(model.X_train_, coefficients, intercept, gamma)
+    # scikit-learn writes exp(-d² / (2 l²)), and exp(-γ d²) here
+    return _FeatureExpansion(model.X_train_ / scales, coefficients, intercept, 0.5, scales)
 
 
 def _require_rbf(kernel: Any) -> None:
@@ -205,16 +210,15 @@ def _require_rbf(kernel: Any) -> None:
         )
 
 
-def _constant_times_rbf(kernel: Any) -> tuple[float, float]:
-    """Factor and gamma of a Gaussian process kernel; white noise is not in predictions."""
-    if isinstance(kernel, gp_kernels.RBF) and np.ndim(kernel.length_scale) == 0:
-        # scikit-learn writes exp(-d² / (2 l²)), and exp(-γ d²) here
-        return 1.0, 0.5 / float(kernel.length_scale) ** 2
+def _constant_times_rbf(kernel: Any) -> tuple[float, FloatArray]:
+    """Factor and length scales of a Gaussian process kernel; white noise is not in predictions."""
+    if isinstance(kernel, gp_kernels.RBF):
+        return 1.0, np.atleast_1d(np.asarray(kernel.length_scale, dtype=np.float64))
     if isinstance(kernel, gp_kernels.Sum) and isinstance(kernel.k2, gp_kernels.WhiteKernel):
         return _constant_times_rbf(kernel.k1)
     if isinstance(kernel, gp_kernels.Product) and isinstance(kernel.k1, gp_kernels.ConstantKernel):
-        factor, gamma = _constant_times_rbf(kernel.k2)
-        return factor * float(kernel.k1.constant_value), gamma
+        factor, scales = _constant_times_rbf(kernel.k2)
+        return factor * float(kernel.k1.constant_value), scales
     raise NoClosedFormError(f"the kernel {kernel} is not a constant times RBF plus white noise")
 
 
@@ -269,7 +273,12 @@ def _in_encoded_columns(
     expansion: _FeatureExpansion, single: Problem, n_steps: int
 ) -> KernelExpansion | ProjectedExpansion:
     """Write an expansion over features as one over the encoded columns."""
-    features = probe(lambda X: features_of(single, X, n_steps), single)
+
+    def scaled(X: FloatArray) -> FloatArray:
+        return features_of(single, X, n_steps) / expansion.scales
+
+    # Of distances, components without variance are no part, though they have rounding errors
+    features = probe(scaled, single, in_one_unit=True)
     try:
         kernel = _kernel_of(features, expansion.gamma)
     except NoClosedFormError as reason:
