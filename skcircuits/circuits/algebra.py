@@ -242,7 +242,8 @@ def divide(p: Circuit, q: Circuit) -> Circuit:
         Smooth and decomposable.
     q : Circuit
         A deterministic circuit over the same variables that is compatible with p. Its Gaussian
-        units must be wider than the corresponding units of p.
+        units must be wider than the corresponding units of p, and tails of its histograms longer
+        (with the same first and last knots, as of densities that are fitted to the same rows).
 
     Returns
     -------

@@ -57,9 +57,11 @@ class ChowLiuDensity(DiscreteDensity):
     -----
     In columns of integers with few distinct values, every value is a state. Other numerical columns
     are divided into quantile bins with a uniform density, the outermost further where the density
-    falls, so that scores are densities in the original units. A value that many rows have, such as
-    zero in a column of debts, is a further state: a point mass, which enters scores with its
-    probability instead of a density. Integers that did not occur in `fit` are treated as missing.
+    falls, so that scores are densities in the original units. On each side of the observed range
+    lies an exponential tail whose probability is about 1 / (n_rows + 1), so that no number is
+    impossible. A value that many rows have, such as zero in a column of debts, is a further state:
+    a point mass, which enters scores with its probability instead of a density. Integers that did
+    not occur in `fit` are treated as missing.
 
     If cells are missing, the tree is learned from the pairs of cells that are observed together,
     and its tables by expectation maximisation, which starts from them. The trees of a mixture are

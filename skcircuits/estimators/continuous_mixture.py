@@ -85,12 +85,14 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     -----
     In columns of integers with few distinct values, every value is a state. Other numerical columns
     are divided into quantile bins with a uniform density, the outermost further where the density
-    falls, so that scores are densities in the original units. A value that many rows have, such as
-    zero in a column of debts, is a further state: a point mass, which enters scores with its
-    probability instead of a density. Missing cells of training and validation rows are completed by
-    draws from a latent tree. Those of training rows are drawn again from the mixture after one
-    third and two thirds of the iterations. A row of weight two is therefore that row twice only on
-    average, as it is in batches. The learned circuit marginalises missing cells exactly.
+    falls, so that scores are densities in the original units. On each side of the observed range
+    lies an exponential tail whose probability is about 1 / (n_rows + 1), so that no number is
+    impossible. A value that many rows have, such as zero in a column of debts, is a further state:
+    a point mass, which enters scores with its probability instead of a density. Missing cells of
+    training and validation rows are completed by draws from a latent tree. Those of training rows
+    are drawn again from the mixture after one third and two thirds of the iterations. A row of
+    weight two is therefore that row twice only on average, as it is in batches. The learned circuit
+    marginalises missing cells exactly.
 
     Since the learning rate is annealed over `max_iter` iterations, running all of them is the
     regular end of a fit, and does not issue a warning.

@@ -117,9 +117,10 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     -----
     In columns of integers with few distinct values, every value is a state. Other numerical columns
     are divided into quantile bins with a uniform density, the outermost further where the density
-    falls, so that scores are densities in the original units. A value that many rows have, such as
-    zero in a column of debts, is a further state: a point mass, which enters scores with its
-    probability instead of a density.
+    falls, so that scores are densities in the original units. On each side of the observed range
+    lies an exponential tail whose probability is about 1 / (n_rows + 1), so that no number is
+    impossible. A value that many rows have, such as zero in a column of debts, is a further state:
+    a point mass, which enters scores with its probability instead of a density.
 
     In tables of 512 or more columns, gradients are computed in single precision and neglect changes
     of edge weights below a two-thousandth of the degree of a vertex in the Laplacian, which is much
@@ -454,7 +455,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             self._coverage(boxes, observed),
             boxes,
             observed,
-            self._states.discretizer,
+            self._states,
             log_mass_of=lambda evidence: self._log_states(evidence, MAX_EXACT_COMPLETIONS),
             draw_states=self._draw_states_given,
             find_best=self._find_best,

@@ -33,19 +33,18 @@ def discretizer(X):
 
 def test_columns_are_cut_where_states_would_be_many(discretizer):
     assert discretizer.is_categorical.tolist() == [False, True, True, True, False, True]
-    assert discretizer.cardinalities.tolist() == [8, 7, 3, 1, 7, 1]
+    assert discretizer.cardinalities.tolist() == [6, 7, 3, 1, 5, 1]
     np.testing.assert_array_equal(discretizer.values[1], np.arange(-3, 4))
     np.testing.assert_array_equal(discretizer.values[3], [2.5])
     np.testing.assert_array_equal(discretizer.values[5], [0.0])
 
 
-def test_training_rows_fill_the_inner_bins_evenly(X, discretizer):
+def test_training_rows_fill_the_bins_evenly(X, discretizer):
     states = discretizer.encode(X)
     np.testing.assert_array_equal(np.isnan(states), np.isnan(X))
-    counts = np.bincount(states[~np.isnan(states[:, 0]), 0].astype(int), minlength=8)
-    assert counts[0] == counts[-1] == 0
+    counts = np.bincount(states[~np.isnan(states[:, 0]), 0].astype(int), minlength=6)
     # The column is skewed: the outermost bin on the right is divided
-    quantiles = np.append(counts[1:5], counts[5] + counts[6])
+    quantiles = np.append(counts[:4], counts[4] + counts[5])
     assert np.ptp(quantiles) <= 5
 
 
@@ -56,14 +55,14 @@ def test_outermost_bins_are_divided_where_the_density_falls():
     )
     discretizer = Discretizer.fit(columns, np.zeros(3, dtype=int))
     n_uniform, n_exponential, n_lognormal = discretizer.cardinalities
-    assert n_uniform == 10 < min(n_exponential, n_lognormal)
-    assert max(n_exponential, n_lognormal) < 20
+    assert n_uniform == 8 < min(n_exponential, n_lognormal)
+    assert max(n_exponential, n_lognormal) < 18
     # Rows that are spread evenly over their bins keep the mean
     middles = discretizer.decode(discretizer.encode(columns), None)
     np.testing.assert_allclose(middles.mean(axis=0), columns.mean(axis=0), rtol=0.05)
     integers = np.floor(100 * columns[:, 1])[:, None]
     edges = Discretizer.fit(integers, np.zeros(1, dtype=int)).bin_edges[0]
-    np.testing.assert_array_equal(edges[1:-1] % 1, 0.5)
+    np.testing.assert_array_equal(edges % 1, 0.5)
 
 
 def test_log_volume_makes_bins_integrate_to_one(discretizer):
@@ -94,14 +93,75 @@ def test_draws_are_uniform_inside_a_bin(discretizer):
     assert drawn.mean() == pytest.approx((low + high) / 2, abs=0.01 * (high - low))
 
 
-def test_numbers_out_of_range_are_improbable_then_impossible(X, discretizer):
-    seen = X[~np.isnan(X[:, 0]), 0]
-    span = seen.max() - seen.min()
-    rows = np.full((3, 6), np.nan)
-    rows[:, 0] = seen.max() + 0.5 * span, seen.min() - 0.5 * span, seen.max() + 2 * span
-    assert discretizer.encode(rows)[:, 0].tolist() == [7, 0, 7]
-    volume = discretizer.log_volume(rows)
-    assert np.isfinite(volume[:2]).all() and np.isposinf(volume[2])
+def test_numbers_out_of_range_are_the_less_probable_the_further(X, discretizer):
+    numbers = X[~np.isnan(X[:, 0]), 0]
+    steps = np.array([1e-9, 0.1, 1.0, 1e6, 1e150])
+    for beyond, state in ((numbers.max() + steps, 5), (numbers.min() - steps, 0)):
+        rows = np.full((len(steps), 6), np.nan)
+        rows[:, 0] = beyond
+        assert (discretizer.encode(rows)[:, 0] == state).all()
+        volume = discretizer.log_volume(rows)
+        assert np.isfinite(volume).all() and (np.diff(volume) > 0).all()
+    # The lower end of the column is steep, the upper one is not
+    scales = discretizer.bins[0].tail_scales
+    assert scales[0] < 0.3 * scales[1]
+
+
+@pytest.mark.parametrize("n_rows", [20, 400])
+def test_new_rows_lie_out_of_range_as_often_as_exchangeable_ones(n_rows):
+    rng = np.random.default_rng(n_rows)
+    beyond = []
+    for _ in range(40):
+        numbers = rng.normal(size=(n_rows, 1))
+        bins = Discretizer.fit(numbers, np.zeros(1, dtype=int)).bins[0]
+        rows = np.bincount(bins.encode(numbers[:, 0]).astype(int))
+        beyond.append(rows[[0, -1]] / n_rows * bins.tail_fractions)
+    assert np.mean(beyond) == pytest.approx(1.0 / (n_rows + 1), rel=0.25)
+
+
+@pytest.mark.parametrize("kind", ["bins", "one bin", "point masses", "integers"])
+def test_states_have_mass_one_with_their_tails(kind):
+    rng = np.random.default_rng(0)
+    numbers = {
+        "bins": rng.normal(size=100),
+        "one bin": np.array([0.1, 0.1 + 1e-9, 3.0]),
+        "point masses": debts(),
+        "integers": rng.poisson(300, size=500).astype(float),
+    }[kind]
+    discretizer = Discretizer.fit(
+        numbers[:, None], np.zeros(1, dtype=int), n_bins=1 if kind == "one bin" else 8
+    )
+    bins = discretizer.bins[0]
+    inside = np.isnan(bins.points)
+    masses = np.where(inside, np.diff(bins.edges), 1.0) / bins.volumes
+    for state, edge, scale, sign in zip((0, -1), bins.edges[[0, -1]], bins.tail_scales, (-1, 1)):
+        # In units of the scale, by the trapezoidal rule: its error is (1/2000)^2 / 12
+        distance = np.linspace(1e-9, 40.0, 80_001)
+        x = edge + sign * scale * distance
+        own = np.full(len(x), state % len(bins))
+        height = np.exp(-bins.log_volumes(x, own)) * scale
+        masses[state] += np.trapezoid(height, distance)
+        # Intervals in the tail have the mass of their density, however far out
+        ends = edge + sign * scale * np.array([0.5, 1.25])
+        low, high = np.sort(ends)
+        (covered,) = bins.coverage(*np.array([[low], [high], [high]]))
+        expected = np.exp(-0.5) - np.exp(-1.25)
+        assert covered[state] == pytest.approx(bins.tail_fractions[state] * expected, rel=1e-6)
+        assert np.delete(covered, state).sum() == 0.0
+        drawn = bins.draw(np.full(50_000, state % len(bins)), rng)
+        is_beyond = sign * (drawn - edge) > 0
+        part = bins.tail_fractions[state]
+        assert is_beyond.mean() == pytest.approx(part, abs=5 * np.sqrt(part / 50_000))
+    np.testing.assert_allclose(masses, 1.0, rtol=1e-6)
+    everything = np.array([-np.inf]), np.array([np.inf]), np.array([np.inf])
+    np.testing.assert_allclose(bins.coverage(*everything), 1.0, rtol=1e-15)
+
+
+def test_bounds_that_many_rows_share_leave_little_beyond():
+    bins = Discretizer.fit(debts()[:, None], np.zeros(1, dtype=int)).bins[0]
+    assert bins.points[0] == 0.0 and bins.points[-1] == 8.0
+    assert (bins.tail_fractions < 1e-5).all()
+    np.testing.assert_allclose(bins.tail_scales, debts().std(), rtol=1e-9)
 
 
 def test_integers_that_are_no_state_are_missing(discretizer):
@@ -133,15 +193,15 @@ def test_coverage_is_the_fraction_of_each_state_inside_a_box(X, discretizer):
     fractions = discretizer.coverage(boxes)
     np.testing.assert_array_equal(fractions[1], [[0, 0, 1, 1, 1, 1, 0], [0] * 6 + [1], [1] * 7])
     np.testing.assert_array_equal(fractions[2], [[1, 0, 1], [1, 1, 1], [1, 1, 1]])
-    # Uniform bins: shares are what a fine sample of each bin says
+    # Shares are what a fine sample of each state says
     generator = np.random.default_rng(0)
     states = np.zeros((20_000, 6))
-    for state in range(7):
+    for state in range(6):
         states[:, 0] = state
         drawn = discretizer.decode(states, generator)[:, 0]
         inside = ((drawn >= 0.5) & (drawn <= 2.0)).mean()
         assert fractions[0][0, state] == pytest.approx(inside, abs=0.02)
-    assert fractions[4][2].tolist() == [1.0] * 7
+    assert fractions[4][2].tolist() == [1.0] * 5
 
 
 def test_bins_are_wide_enough_for_a_density():
@@ -151,7 +211,7 @@ def test_bins_are_wide_enough_for_a_density():
     assert (np.diff(edges) >= 1e-150).all()
     codes = np.searchsorted(edges, np.unique(cells), side="right")
     assert codes[0] == codes[1] == codes[2] < codes[3] <= codes[4] < codes[5]
-    assert edges[1] == 0.0 and edges[-2] == np.nextafter(3.0, 4.0)
+    assert edges[0] == 0.0 and edges[-1] == np.nextafter(3.0, 4.0)
 
 
 @pytest.mark.parametrize("tie", [0.0, 3.7, 30.0])
@@ -171,7 +231,7 @@ def test_a_number_in_many_rows_has_a_narrow_bin_to_itself(tie):
 def test_bins_of_integers_end_between_them():
     numbers = np.random.default_rng(0).integers(0, 50, 3000).astype(float)
     edges = Discretizer.fit(numbers[:, None], np.zeros(1, dtype=np.int64)).bin_edges[0]
-    assert (edges[1:-1] % 1 == 0.5).all() and edges[1] == -0.5 and edges[-2] == 49.5
+    assert (edges % 1 == 0.5).all() and edges[0] == -0.5 and edges[-1] == 49.5
     sparse = np.repeat([0.0, 100.0, 101.0, 250.0, *range(300, 340)], [400, *[10] * 43])
     edges = Discretizer.fit(sparse[:, None], np.zeros(1, dtype=np.int64)).bin_edges[0]
     assert {-0.5, 0.5} <= set(edges)
@@ -189,7 +249,7 @@ def debts(n=2000, seed=0):
 def test_numbers_of_many_rows_are_point_masses_among_the_bins():
     numbers = debts()
     discretizer = Discretizer.fit(numbers[:, None], np.zeros(1, dtype=np.int64))
-    edges, points = discretizer.bin_edges[0], discretizer.points[0]
+    edges, points = discretizer.bins[0].edges, discretizer.bins[0].points
     assert points[~np.isnan(points)].tolist() == [0.0, 1.0, 8.0]
     assert (np.diff(edges) > 0).all() and len(points) == discretizer.cardinalities[0]
     states = discretizer.encode(numbers[:, None])
@@ -201,7 +261,7 @@ def test_numbers_of_many_rows_are_point_masses_among_the_bins():
         assert not np.isin(decoded[~is_shared], [0.0, 1.0, 8.0]).any()
     # A mass counts as it is, beside densities in bins
     volume = discretizer.log_volume(numbers[:, None])
-    assert not volume[is_shared].any() and volume[~is_shared].all()
+    assert (np.abs(volume[is_shared]) < 1e-5).all() and (np.abs(volume[~is_shared]) > 0.01).all()
 
 
 def test_numbers_beside_a_point_mass_count_as_it():
@@ -220,7 +280,14 @@ def test_boxes_hold_point_masses_or_not(point):
     boxes = compile_queries([f"x0 {sign} {point}" for sign in signs], TableSchema.learn(X))
     (fractions,) = discretizer.coverage(boxes)
     own = int(discretizer.encode(np.array([[point]]))[0, 0])
-    assert fractions[:, own].tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
+    below, above = 0.0, 0.0  # parts of the outermost states in the tails
+    if own == 0:
+        below = discretizer.bins[0].tail_fractions[0]
+    elif own == fractions.shape[1] - 1:
+        above = discretizer.bins[0].tail_fractions[1]
+    inside = 1.0 - below - above
+    expected = [below, below + inside, inside, inside + above, above]
+    np.testing.assert_allclose(fractions[:, own], expected, rtol=1e-9)
     # Bins end at a point mass: what lies on either side of it is told apart
     others = np.delete(fractions, own, axis=1)
     assert set(others.ravel()) == {0.0, 1.0} and not others[2].any()
@@ -234,7 +301,7 @@ def test_numbers_too_near_others_are_no_point_masses():
     twins = np.where(rng.random(1000) < 0.6, 0.3, rng.normal(size=1000))
     twins[::7] = np.nextafter(0.3, 1.0)
     discretizer = Discretizer.fit(twins[:, None], np.zeros(1, dtype=np.int64))
-    assert np.isnan(discretizer.points[0]).all()
+    assert np.isnan(discretizer.bins[0].points).all()
 
 
 def test_more_numbers_may_be_named_that_many_rows_share():
@@ -242,5 +309,5 @@ def test_more_numbers_may_be_named_that_many_rows_share():
     numbers[:80] = 0.0
     for shared, found in ((None, []), (lambda column: np.zeros(1), [0.0])):
         discretizer = Discretizer.fit(numbers[:, None], np.zeros(1, dtype=np.int64), shared=shared)
-        points = discretizer.points[0]
+        points = discretizer.bins[0].points
         assert points[~np.isnan(points)].tolist() == found

@@ -17,6 +17,8 @@ from sklearn.utils.metaestimators import available_if
 from skcircuits.circuits import Categorical, Circuit, Indicator, PiecewisePolynomial, Sum
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.inputs.gaussian import MultivariateGaussianLayer
+from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomialLayer
+from skcircuits.circuits.inputs.restriction import restrict
 from skcircuits.circuits.queries._boxes import log_box_probability
 from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
 from skcircuits.circuits.structure.units import rebuild
@@ -556,16 +558,21 @@ class ColumnStates:
 
     def original_unit(self, column, probabilities):
         """Input unit of a column in original units, from the probabilities of its states."""
-        edges, values = self.discretizer.bin_edges[column], self.discretizer.values[column]
+        bins, values = self.discretizer.bins[column], self.discretizer.values[column]
         groups = self.discretizer.groups[column]
         if groups is not None:
             return discrete_unit(column, groups.spread(probabilities))
-        if edges is not None:
-            points = self.discretizer.points[column]
-            is_bin = np.isnan(points)
-            weights = np.where(is_bin, probabilities, 0.0)
-            masses = probabilities[~is_bin]
-            return PiecewisePolynomial(column, edges, weights, points[~is_bin], masses)
+        if bins is not None:
+            is_bin, inside = np.isnan(bins.points), probabilities * bins.inside
+            return PiecewisePolynomial(
+                column,
+                bins.edges,
+                np.where(is_bin, inside, 0.0),
+                bins.points[~is_bin],
+                inside[~is_bin],
+                probabilities[[0, -1]] * bins.tail_fractions,
+                bins.tail_scales,
+            )
         most = max(_MAX_STATES, len(values))
         is_code = (values == np.floor(values)) & (values >= 0) & (values < most)
         if not is_code.all():
@@ -575,6 +582,15 @@ class ColumnStates:
         masses = np.zeros(int(values[-1]) + 1)
         masses[values.astype(np.int64)] = probabilities
         return discrete_unit(column, masses)
+
+    def restricted_bins(self, evidence):
+        """By column that is cut, the states as input units in original units, given evidence."""
+        restricted = {}
+        for column, bins in enumerate(self.discretizer.bins):
+            if bins is not None:
+                units = [self.original_unit(column, own) for own in np.eye(len(bins))]
+                restricted[column] = restrict(PiecewisePolynomialLayer.stack(units), evidence)
+        return restricted
 
     def in_original_units(self, circuit):
         """Replace units over states by units over the numbers behind them."""

@@ -3,7 +3,9 @@
 import numpy as np
 from scipy.special import softmax
 
+from skcircuits.circuits.queries._restricted import Evidence
 from skcircuits.estimators._base import check_is_fitted, make_generator
+from skcircuits.estimators.shared.queries._totals import as_box
 from skcircuits.exceptions import CircuitPropertyError, must, require_count
 from skcircuits.trees import conditional_marginals, edges_of, sample_trees, sampled_circuit
 
@@ -14,8 +16,8 @@ class TreeQueriesMixin:
     """Draw trees, conditional marginals and circuits of a density with a ``mixture_``."""
 
     def _point_masses(self, column):
-        points = self._states.discretizer.points[column]
-        return np.empty(0) if points is None else points[~np.isnan(points)]
+        bins = self._states.discretizer.bins[column]
+        return np.empty(0) if bins is None else bins.points[~np.isnan(bins.points)]
 
     def sample_trees(self, n_trees=1, random_state=None):
         """Draw spanning trees from their prior.
@@ -156,11 +158,10 @@ class RestrictedTrees:
     averages over trees and searches.
     """
 
-    def __init__(
-        self, coverage, boxes, observed, discretizer, *, log_mass_of, draw_states, find_best
-    ):
+    def __init__(self, coverage, boxes, observed, states, *, log_mass_of, draw_states, find_best):
         self._coverage, self._boxes, self._observed = coverage, boxes, observed
-        self._discretizer, self._log_mass_of = discretizer, log_mass_of
+        self._discretizer, self._log_mass_of = states.discretizer, log_mass_of
+        self._bins = states.restricted_bins(Evidence(observed, as_box(boxes)))
         self._draw_states, self._find_best = draw_states, find_best
 
     @property
@@ -176,11 +177,9 @@ class RestrictedTrees:
         """Means and variances of all columns, (n_boxes, d) each."""
         means, variances = np.empty((2, *self._observed.shape))
         for j, masses in enumerate(self._state_masses()):
-            low, high = self._ends(j)
-            # Of a uniform distribution between the ends
-            middle, spread = (low + high) / 2.0, (high - low) ** 2 / 12.0
-            means[:, j] = (masses * middle).sum(axis=1)
-            variances[:, j] = (masses * (spread + (middle - means[:, [j]]) ** 2)).sum(axis=1)
+            own, spread = self._moments_of_states(j)
+            means[:, j] = (masses * own).sum(axis=1)
+            variances[:, j] = (masses * (spread + (own - means[:, [j]]) ** 2)).sum(axis=1)
         is_seen = ~np.isnan(self._observed)
         return np.where(is_seen, self._observed, means), np.where(is_seen, 0.0, variances)
 
@@ -205,9 +204,10 @@ class RestrictedTrees:
             states = self._draw_states(self._evidence(self._coverage, box), count, rng)
             rows = np.empty((count, len(self._coverage)))
             for j, own in enumerate(states.T):
-                low, high = (ends[box, own] for ends in self._ends(j))
-                # Densities are uniform within a bin; rounding may carry a number over its end
-                rows[:, j] = np.clip(low + (high - low) * rng.random(count), low, high)
+                if j in self._bins:
+                    rows[:, j] = self._bins[j].draw(own, np.full(count, box), rng)[:, 0]
+                else:
+                    rows[:, j] = self._numbers(j)[box, own]
             for j, groups in enumerate(self._discretizer.groups):
                 if groups is not None:
                     inside = self._allowed_categories(j)[box]
@@ -231,16 +231,15 @@ class RestrictedTrees:
             way_out = "Ask the density itself: mpe(given=...), or marginals of few categories."
             condition = "include all columns of a mixture of all trees"
             raise CircuitPropertyError(must("most probable rows", condition, way_out))
-        # Within a bin the density is uniform, so that it is as high in the part inside a box
-        heights = [
-            (own > 0.0) / self._discretizer.volumes(j) for j, own in enumerate(self._coverage)
-        ]
+        # The part of a state outside a box is no place for a mode
+        heights = [(own > 0.0) * self._heights(j) for j, own in enumerate(self._coverage)]
         states, log_heights = self._find_best(np.concatenate(heights, axis=1), **search)
         boxes, rows = np.arange(len(states)), np.empty(self._observed.shape)
         for j, own in enumerate(states.T):
-            low, high = (ends[boxes, own] for ends in self._ends(j))
-            # Halves of sums of large ends would overflow
-            rows[:, j] = low + (high - low) / 2.0
+            if j in self._bins:
+                rows[:, j] = self._bins[j].mode(own, boxes)[:, 0]
+            else:
+                rows[:, j] = self._numbers(j)[boxes, own]
         return np.where(np.isnan(self._observed), rows, self._observed), log_heights
 
     def _allowed_categories(self, j):
@@ -252,21 +251,25 @@ class RestrictedTrees:
     def _evidence(self, coverage, box):
         return np.concatenate([own[[box]] for own in coverage], axis=1)
 
-    def _ends(self, j):
-        """Ends of the intersection of boxes with each state of a column, (n_boxes, k) each."""
-        values, edges = self._discretizer.values[j], self._discretizer.bin_edges[j]
+    def _moments_of_states(self, j):
+        """Mean and variance of a column in each state, within each box, (n_boxes, k) each."""
+        if j not in self._bins:
+            numbers = self._numbers(j)
+            return numbers, np.zeros(numbers.shape)
+        return tuple(own[..., 0].T for own in self._bins[j].moments())
+
+    def _heights(self, j):
+        """Highest density of each state of a column within each box, (n_boxes, k)."""
+        if j in self._bins:
+            return np.exp(self._bins[j].log_max().T)
+        return 1.0 / self._discretizer.volumes(j)
+
+    def _numbers(self, j):
+        """Number behind each state of a column of values, or a code in a box, (n_boxes, k)."""
         groups = self._discretizer.groups[j]
         if groups is not None:
-            first = groups.first_members(self._allowed_categories(j)).astype(np.float64)
-            return first, first
-        if edges is None:
-            ends = np.broadcast_to(values, self._coverage[j].shape)
-            return ends, ends
-        points = self._discretizer.points[j]
-        low = np.fmax(edges[:-1], self._boxes.lower[:, [j]])
-        # States that a box does not meet have no mass there, but need ends in order
-        high = np.maximum(np.fmin(edges[1:], self._boxes.upper[:, [j]]), low)
-        return tuple(np.where(np.isnan(points), own, points) for own in (low, high))
+            return groups.first_members(self._allowed_categories(j)).astype(np.float64)
+        return np.broadcast_to(self._discretizer.values[j], self._coverage[j].shape)
 
     def _state_masses(self):
         """Distributions of the states of each column, (n_boxes, k) each."""

@@ -141,14 +141,22 @@ def test_single_circuits_are_deterministic(name, X):
 
 
 def regions(density, values):
-    """A point of every region of constant density, and the size of the region."""
+    """A point of every region, with the mean log density there, and the size of the region.
+
+    Regions are of constant density, or tails: their log densities are linear, so that the mean is
+    that at the mean distance from the edge.
+    """
     points, sizes, states = [], [], density._states.discretizer
     for column, known in enumerate(values):
-        edges, masses = density.bin_edges_[column], states.points[column]
-        if edges is not None:
-            known = np.where(np.isnan(masses), (edges[1:] + edges[:-1]) / 2, masses)
+        bins, size = states.bins[column], states.volumes(column)
+        if bins is not None:
+            is_bin = np.isnan(bins.points)
+            middles = (bins.edges[1:] + bins.edges[:-1]) / 2
+            tails = bins.edges[[0, -1]] + [-1, 1] * bins.tail_scales
+            known = np.append(np.where(is_bin, middles, bins.points), tails)
+            size = np.append(np.where(is_bin, np.diff(bins.edges), 1.0), np.e * bins.tail_scales)
         points.append(known)
-        sizes.append(states.volumes(column))
+        sizes.append(size)
     return np.array(list(product(*points))), np.prod(list(product(*sizes)), axis=1)
 
 
@@ -263,12 +271,16 @@ def test_circuits_with_point_masses_among_bins_stay_deterministic(name, kind):
 def test_divergence_and_quotient_of_two_fits(name):
     rng = np.random.default_rng(0)
     tables = []
-    for shift in (0.0, 0.5):
-        x = rng.uniform(0.0, 1.0, 400)
+    # The outermost bins of the dividend are narrow: its tails are the shorter ones
+    for shift, shape in ((0.0, 0.5), (0.5, 1.0)):
+        x = rng.beta(shape, shape, 400)
         x[:2] = 0.0, 1.0  # both fits have the same range
         tables.append(np.column_stack([np.where(x + rng.normal(size=400) > shift, 1, -1), x]))
-    p, q = (fit(make(name), table).circuit_ for table in tables)
-    # Between any two knots of either the densities are constant
+    fits = [fit(make(name), table) for table in tables]
+    p, q = (density.circuit_ for density in fits)
+    # Between any two knots of either the densities are constant, beyond them exponential: as in
+    # `regions`, with the scales of the distribution that the mean is of
+    bins = fits[0]._states.discretizer.bins[1]
     ends = np.unique(
         [
             k
@@ -278,7 +290,9 @@ def test_divergence_and_quotient_of_two_fits(name):
             for k in getattr(u, "knots", [])
         ]
     )
-    points, sizes = (ends[1:] + ends[:-1]) / 2, np.diff(ends)
+    tails = bins.edges[[0, -1]] + [-1, 1] * bins.tail_scales
+    points = np.append((ends[1:] + ends[:-1]) / 2, tails)
+    sizes = np.append(np.diff(ends), np.e * bins.tail_scales)
     X = np.array([[sign, x] for sign in (-1.0, 1.0) for x in points])
     log_p, log_q = p.log_prob(X), q.log_prob(X)
     expected = np.exp(log_p) * np.tile(sizes, 2) @ (log_p - log_q)

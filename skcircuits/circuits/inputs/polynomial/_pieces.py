@@ -199,7 +199,9 @@ class PolynomialPieces:
         # Between neighbours on this grid a polynomial of the degree has at most one peak
         # worth a search; the best grid point stays a candidate for monotone pieces.
         grid = np.linspace(0.0, 1.0, 16 * len(self.coefficients) + 1)
-        best = np.stack([height(fraction) for fraction in grid]).argmax(axis=0)
+        # From the middle outwards: a uniform piece is represented by its middle, not by an end
+        order = np.argsort(np.abs(grid - 0.5), kind="stable")
+        best = order[np.stack([height(fraction) for fraction in grid[order]]).argmax(axis=0)]
         low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
         for _ in range(60):
             left, right = low + (high - low) / 3, high - (high - low) / 3

@@ -44,6 +44,8 @@ from skcircuits.protocols import FloatArray, IntArray
 
 # End of the knots that a side's tail begins at.
 LEFT, RIGHT = 0, -1
+# Nothing of an exponential tail is left so many scales away
+_LONG = 700.0
 
 
 class PiecewisePolynomialLayer(DensityLayer):
@@ -415,32 +417,57 @@ def histogram_divergence(
 ) -> tuple[float, float]:
     """Integrate the left unit, and its log ratio to the right, over the right's support.
 
-    ``left``, ``right``: units of degree zero; where both have a tail, they begin at one knot. A
-    point mass of the left unit lies in the right's support if that has one there, too. Returns
-    ``mass``, ``divergence``: ∫ left and ∫ left log(left / right) there.
+    ``left``, ``right``: units of degree zero. A point mass of the left unit lies in the right's
+    support if that has one there, too. Returns ``mass``, ``divergence``: ∫ left and ∫ left log(left
+    / right) there.
 
-    Raises ``CircuitPropertyError`` if a unit is no histogram, or a tail reaches over intervals of
-    the other unit.
+    Raises ``CircuitPropertyError`` if a unit is no histogram.
     """
     _require_histograms(left, right, "compared")
-    knots, atoms = _common_knots(left, right), np.union1d(left.atoms, right.atoms)
-    log_values = np.array(
-        [np.append(_log_heights(unit, knots), _log_atoms(unit, atoms)) for unit in (left, right)]
+    # Between knots of either both logarithms are linear: their means are those at the mean
+    ends = np.concatenate([[-np.inf], np.union1d(left.knots, right.knots), [np.inf]])
+    masses, means = _masses_between(left, ends[:-1], ends[1:])
+    atoms = np.union1d(left.atoms, right.atoms)
+    log_own, log_other = (
+        np.append(_log_density(unit, means), _log_atoms(unit, atoms)) for unit in (left, right)
     )
-    inside = ~np.isneginf(log_values).any(axis=0)
-    sizes = np.append(np.diff(knots), np.ones(len(atoms)))[inside]
-    own, other = log_values[:, inside]
-    masses = np.exp(own) * sizes
-    mass, total = masses.sum(), masses @ (own - other)
-    for side in (LEFT, RIGHT):
-        tail_masses, scales = _common_tails(left, right, side)
-        if tail_masses.all():
-            log_heights = np.log(tail_masses) - np.log(scales)
-            # The distance from the edge has the left scale for its mean
-            slope = scales[0] / scales[1] - 1.0
-            mass += tail_masses[0]
-            total += tail_masses[0] * (log_heights[0] - log_heights[1] + slope)
-    return float(mass), float(total)
+    masses = np.append(masses, np.exp(log_own[len(means) :]))
+    inside = (masses > 0.0) & ~np.isneginf(log_other)
+    ratios = log_own[inside] - log_other[inside]
+    return float(masses[inside].sum()), float(masses[inside] @ ratios)
+
+
+def _masses_between(
+    unit: PiecewisePolynomial, low: FloatArray, high: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Masses and means of a histogram in intervals that hold none of its knots inside."""
+    masses, means = np.zeros((2, len(low)))
+    first, last = unit.knots[LEFT], unit.knots[RIGHT]
+    inner = (first <= low) & (high <= last)
+    widths = (high - low)[inner]
+    masses[inner] = np.exp(_log_density(unit, low[inner] + widths / 2)) * widths
+    means[inner] = low[inner] + widths / 2
+    below = high <= first, first - high, first - low
+    above = last <= low, low - last, high - last
+    for side, (own, near, far), sign in ((LEFT, below, -1.0), (RIGHT, above, 1.0)):
+        scale = unit.tail_scales[side]
+        start, length = near[own] / scale, np.minimum((far - near)[own] / scale, _LONG)
+        masses[own] = unit.tail_masses[side] * np.exp(-start) * -np.expm1(-length)
+        # Of an exponential number that is below the length
+        excess = start + 1.0 - length / np.expm1(length)
+        means[own] = unit.knots[side] + sign * scale * excess
+    return masses, means
+
+
+def _log_density(unit: PiecewisePolynomial, x: FloatArray) -> FloatArray:
+    """Log density of a histogram at points that are no knots."""
+    heights = np.pad(safe_log(unit.weights / np.diff(unit.knots)), 1, constant_values=-np.inf)
+    values = np.asarray(heights[np.searchsorted(unit.knots, x, side="right")])
+    distances = unit.knots[LEFT] - x, x - unit.knots[RIGHT]
+    heights = safe_log(unit.tail_masses / unit.tail_scales)
+    for distance, height, scale in zip(distances, heights, unit.tail_scales):
+        values = np.where(distance > 0.0, height - distance / scale, values)
+    return values
 
 
 def _require_histograms(left: PiecewisePolynomial, right: PiecewisePolynomial, action: str) -> None:

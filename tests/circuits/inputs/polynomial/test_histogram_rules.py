@@ -154,6 +154,22 @@ def test_entropies_and_divergences_by_quadrature(seed, tails, atoms):
     assert kl_divergence(p, q) == pytest.approx(expected, rel=1e-7, abs=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_divergences_of_tails_over_intervals_of_the_other_by_quadrature(seed):
+    rng = np.random.default_rng(seed)
+    p = Circuit(histogram(rng, 0.0, 3.0, (1.0, 1.0)))
+    q = Circuit(histogram(rng, *rng.uniform([-2.0, 1.0], [1.0, 5.0]), (1.0, 1.0)))
+    for own, other in ((p, q), (q, p)):
+        expected = log_ratio_integral(own, other, [])
+        assert kl_divergence(own, other) == pytest.approx(expected, rel=1e-7, abs=1e-9)
+    bounded = Circuit(histogram(rng, 0.5, 2.5))
+    assert kl_divergence(p, bounded) == np.inf
+    expected = log_ratio_integral(bounded, p, [])
+    assert kl_divergence(bounded, p) == pytest.approx(expected, rel=1e-7, abs=1e-9)
+    far = Circuit(histogram(rng, 1e3, 1e3 + 1.0, (1.0, 1.0)))
+    assert np.isfinite(kl_divergence(far, p)) and np.isfinite(kl_divergence(p, far))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_point_masses_multiply(seed):
     rng = np.random.default_rng(seed)

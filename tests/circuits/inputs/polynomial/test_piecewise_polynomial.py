@@ -8,6 +8,7 @@ from scipy.integrate import quad
 
 from skcircuits.circuits import Circuit, PiecewisePolynomial, Sum
 from skcircuits.circuits.inputs import Box, PiecewisePolynomialLayer
+from skcircuits.circuits.inputs.restriction import Evidence, restrict
 
 
 def random_unit(rng, degree=3, n_pieces=4, n_atoms=2, scale=1.0, variable=0, tails=True):
@@ -192,16 +193,26 @@ def test_mode_is_the_highest_point():
 def test_modes_are_where_the_density_is_so_high():
     """Beside the point mass of another unit, and beyond the edge of a tail."""
     massive = PiecewisePolynomial(0, [0.0, 1.0, 2.0], [0.3, 0.2], [0.0], [0.5])
-    start = PiecewisePolynomial(0, [0.0, 1.0, 2.0], [0.9, 0.1])
+    start = PiecewisePolynomial(0, [0.0, 1.0, 2.0], [0.9, 0.1, 0.0])
     end = PiecewisePolynomial(0, [-2.0, -1.0, 0.0], [0.0, 0.0, 1.0])
     tail = PiecewisePolynomial(0, [-1.0, 1.0], [0.5], tail_masses=[0, 0.5], tail_scales=[1, 0.1])
-    for unit, best, height in ((start, 0.0, 0.9), (end, 0.0, 2.0), (tail, 1.0, 5.0)):
+    for unit, best, height in ((start, 0.0, 1.8), (end, 0.0, 2.0), (tail, 1.0, 5.0)):
         circuit = Circuit(0.01 * massive + 0.99 * unit)
         (row,) = circuit.mpe([[np.nan]], method="max_product")
         assert row[0] == pytest.approx(best, abs=1e-12)
         assert circuit.log_prob(row[None])[0] >= np.log(0.99 * height) - 1e-9
     rows = Circuit(0.8 * massive + 0.2 * start).mpe([[np.nan]], method="max_product")
     assert rows[0, 0] == 0.0
+
+
+def test_the_mode_of_a_uniform_piece_is_its_middle():
+    unit = PiecewisePolynomial(0, [0.0, 1.0, 4.0], [0.3, 0.5], tail_masses=[0.1, 0.1])
+    assert Circuit(unit).mpe([[np.nan]])[0, 0] == 0.5
+    # And of the part of it that lies in an interval
+    box = Box(np.array([[1.5]]), np.array([[3.0]]))
+    inside = restrict(PiecewisePolynomialLayer([unit]), Evidence(np.full((1, 1), np.nan), box))
+    row = np.zeros(1, dtype=int)
+    assert inside.mode(row, row)[0, 0] == pytest.approx(2.25, rel=1e-12)
 
 
 def test_missing_cells_are_marginalised():
