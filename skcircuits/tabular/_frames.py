@@ -67,8 +67,8 @@ def read_columns(X: Any) -> list[RawColumn]:
 
 def select_columns(frame: Any, columns: list[int]) -> Any:
     """Dataframe of some of the columns, by index."""
-    native = nw.from_native(frame, eager_only=True)
-    return native.select([native.columns[j] for j in columns]).to_native()
+    # By place: names of pandas may be numbers or tuples
+    return nw.from_native(frame, eager_only=True)[:, columns].to_native()
 
 
 def no_numbers_or_categories(name: object, dtype: object) -> ValueError:
@@ -178,11 +178,13 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
         # narwhals dtypes do not distinguish nullable and ordered pandas dtypes
         dtypes = known.to_native().dtypes
         return frame.to_native().astype({name: dtypes[name] for name in restorable})
-    # Only strings can be categories in every library
+    # Only strings can be categories in every library; pandas has no dtype for dates without times
     casts = [
         nw.col(name).cast(_without_seconds(known.schema[name]))
         for name in restorable
         if known.schema[name] != nw.Unknown
+        and not _holds_objects(known, name)
+        and not (known.schema[name] == nw.Date and frame.implementation.is_pandas_like())
         and not isinstance(zones[name], tzinfo)
         and (known.schema[name] not in (nw.Categorical, nw.Enum) or columns[name].dtype == object)
     ]
@@ -252,6 +254,12 @@ def _can_hold(known: nw.DataFrame[Any], name: Any, values: NDArray[Any]) -> bool
     if dtype == nw.Boolean:
         return _is_nullable(known, name) or all(value is not None for value in values.tolist())
     return True
+
+
+def _holds_objects(known: nw.DataFrame[Any], name: Any) -> bool:
+    """Tell whether a column of pandas holds any objects; without rows narwhals sees strings."""
+    is_pandas = known.implementation.is_pandas_like()
+    return is_pandas and str(known.to_native().dtypes[name]) == "object"
 
 
 def _is_nullable(known: nw.DataFrame[Any], name: Any) -> bool:

@@ -6,7 +6,13 @@ import polars as pl
 import pytest
 
 from skcircuits import ChowLiuDensity
-from skcircuits.tabular._frames import build_frame, is_frame, read_columns, with_index_of
+from skcircuits.tabular._frames import (
+    build_frame,
+    is_frame,
+    read_columns,
+    select_columns,
+    with_index_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +126,38 @@ def test_seconds_become_milliseconds_where_a_library_knows_none():
     frame = build_frame({"day": cells}, like, "polars")
     assert frame.schema == {"day": pl.Datetime("ms")}
     assert frame["day"].to_numpy() == np.datetime64("2020-01-02T18:00:01")
+
+
+def test_dates_without_times_are_dates_of_pandas():
+    like = pl.DataFrame({"day": pl.Series([], dtype=pl.Date)})
+    cells = np.array(["2020-01-02", "NaT"], dtype="datetime64[us]")
+    frame = build_frame({"day": cells}, like, "pandas")
+    assert frame["day"].tolist() == [pd.Timestamp("2020-01-02"), pd.NaT]
+
+
+@pytest.mark.parametrize(
+    ("cells", "dtype"),
+    [
+        (np.array([1.5, np.nan]), pl.Float64),
+        (np.array([True, None], dtype=object), pl.Boolean),
+        (np.array(["a", None], dtype=object), pl.String),
+        (np.array(["2020-01-02", "NaT"], dtype="datetime64[us]"), pl.Datetime("us")),
+    ],
+    ids=str,
+)
+def test_objects_of_pandas_are_what_they_are_in_polars(cells, dtype):
+    like = pd.DataFrame({"a": pd.Series([], dtype=object)})
+    frame = build_frame({"a": cells}, like, "polars")
+    assert frame.schema == {"a": dtype}
+    assert frame["a"][0] == cells.tolist()[0]
+
+
+@pytest.mark.parametrize("names", [[3, 0, 1], [("a", "x"), ("a", "y"), ("b", "x")]], ids=str)
+def test_columns_are_selected_by_place(names):
+    frame = pd.DataFrame([[1.0, 2.0, 3.0]], columns=pd.Index(names))
+    chosen = select_columns(frame, [2, 0])
+    assert chosen.columns.tolist() == [names[2], names[0]]
+    assert chosen.to_numpy().tolist() == [[3.0, 1.0]]
 
 
 def test_tables_of_arrow():
