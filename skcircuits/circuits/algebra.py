@@ -26,11 +26,10 @@ from skcircuits.circuits.inputs import Categorical, InputUnit
 from skcircuits.circuits.inputs import registry as input_rules
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.inputs.registry import Scaled, divide_inputs, multiply_inputs
-from skcircuits.circuits.structure._scopes import Supports, common_blocks, scope_masks
+from skcircuits.circuits.structure._scopes import Supports, VariableSet, VariableSets, common_blocks
 from skcircuits.circuits.structure.properties import require_compatible, require_deterministic
 from skcircuits.circuits.structure.units import (
     Product,
-    Scope,
     Sum,
     Unit,
     linked_product,
@@ -38,7 +37,6 @@ from skcircuits.circuits.structure.units import (
     rebuild,
     scale_unit,
     topological_order,
-    union_of_scopes,
 )
 from skcircuits.exceptions import must, require, require_count
 from skcircuits.protocols import FloatArray
@@ -74,7 +72,8 @@ class PairRules(Protocol[Result]):
 def fold_pairs(left: Unit, right: Unit, rules: PairRules[Result]) -> Result:
     """Apply an operation to the roots of two compatible circuits, from the inputs up."""
     order = [*topological_order(left), *topological_order(right)]
-    return _PairFold(rules, Supports(order), scope_masks(order)).fold(((left,), (right,)))
+    scopes = VariableSets().of_units(order)
+    return _PairFold(rules, Supports(order), scopes).fold(((left,), (right,)))
 
 
 class _Step(NamedTuple, Generic[Result]):
@@ -107,13 +106,15 @@ class _Opened(NamedTuple):
 class _PairFold(Generic[Result]):
     """Remembers the results of pairs, opened sides and how partitions meet."""
 
-    def __init__(self, rules: PairRules[Result], supports: Supports, masks: dict[int, int]) -> None:
+    def __init__(
+        self, rules: PairRules[Result], supports: Supports, scopes: dict[int, VariableSet]
+    ) -> None:
         self._rules = rules
         self._supports = supports
-        self._masks = masks  # scopes by id of the unit
+        self._scopes = scopes  # by id of the unit
         self._results: dict[Pair, Result] = {}
         self._sides: dict[Side, _Opened] = {}
-        self._partitions: dict[tuple[int, ...], int] = {}
+        self._partitions: dict[tuple[VariableSet, ...], int] = {}
         self._blocks: dict[tuple[int, int], list[tuple[list[int], list[int]]]] = {}
 
     def fold(self, root: Pair) -> Result:
@@ -149,7 +150,7 @@ class _PairFold(Generic[Result]):
             units = side
             while len(units) == 1 and isinstance(units[0], Product):
                 units = units[0].children
-            scopes = tuple(self._masks[id(unit)] for unit in units)
+            scopes = tuple([self._scopes[id(unit)] for unit in units])
             # Numbers instead of scopes: how two partitions meet is looked up for every pair.
             partition = self._partitions.setdefault(scopes, len(self._partitions))
             terms, weights = [units], np.ones(1)
@@ -185,7 +186,7 @@ class _PairFold(Generic[Result]):
         # Pairs of partitions meet in few ways, pairs of units in many: blocks are found once.
         key = left.partition, right.partition
         if key not in self._blocks:
-            sides = ([self._masks[id(unit)] for unit in side.units] for side in (left, right))
+            sides = ([self._scopes[id(unit)] for unit in side.units] for side in (left, right))
             self._blocks[key] = common_blocks(*sides)
         return [
             (tuple([left.units[i] for i in own]), tuple([right.units[i] for i in other]))
@@ -360,7 +361,6 @@ class _Multiplication:
     def __init__(self, rule: Callable[[InputUnit, InputUnit], Scaled], exponent: float) -> None:
         self._rule = rule
         self._exponent = exponent
-        self._scopes: dict[tuple[int | Scope, ...], Scope] = {}
 
     def inputs(self, left: InputUnit, right: InputUnit) -> _Result:
         """Apply the rule for input units."""
@@ -374,16 +374,7 @@ class _Multiplication:
         log_factor = sum(factor.log_factor for factor in factors)
         if len(units) == 1:
             return _Result(units[0], log_factor)
-        return _Result(linked_product(tuple(units), self._scope(units)), log_factor)
-
-    def _scope(self, factors: list[Unit]) -> Scope:
-        """Scope of a product: one tuple for all products of factors with the same scopes."""
-        # Long scopes are compared by identity: they are shared, and all results live until the end
-        scopes = [factor.scope for factor in factors]
-        key = tuple([scope if len(scope) == 1 else id(scope) for scope in scopes])
-        if key not in self._scopes:
-            self._scopes[key] = union_of_scopes(scopes)
-        return self._scopes[key]
+        return _Result(linked_product(tuple(units)), log_factor)
 
     def mixture(
         self, left_weights: FloatArray, right_weights: FloatArray, terms: list[_Result]

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +29,7 @@ from skcircuits.circuits.engine._passes import LogDensities, feedforward, log_va
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.queries._marginals import require_possible
-from skcircuits.circuits.structure._scopes import mask_of
+from skcircuits.circuits.structure._scopes import VariableSet, mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.kernels.families._structure import Combination, KernelStructure, Part, value_of
 from skcircuits.kernels.integrals.registry import (
@@ -42,7 +44,7 @@ from skcircuits.numerics._arrays import Rows, as_run
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
-Tables = dict[Scope, FloatArray]
+Tables = dict[VariableSet, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,12 @@ class PointTables:
 
     def __init__(self, kernel: PointPlan, points: FloatArray) -> None:
         plan = self._plan = kernel.plan
-        self._restrictions: dict[Scope, Restriction] = {}
+        self._restrictions: dict[VariableSet, Restriction] = {}
         self._index = np.empty(plan.n_units, dtype=np.intp)  # of each unit within its scope
-        self._sizes: dict[Scope, int] = {}
-        for position, unit in enumerate(plan.units):
-            self._index[position] = self._sizes.setdefault(unit.scope, 0)
-            self._sizes[unit.scope] += 1
+        self._sizes: dict[VariableSet, int] = {}
+        for position, scope in enumerate(plan.scopes):
+            self._index[position] = self._sizes.setdefault(scope, 0)
+            self._sizes[scope] += 1
         self._steps: list[_InputStep | _ProductStep | _SumStep] = []
         for group in kernel.inputs:
             self._add_inputs(kernel, group, points)
@@ -114,32 +116,33 @@ class PointTables:
         for step in self._steps:
             step.run(tables, X, posteriors)
         root = self._plan.root
-        scope = self._plan.units[root].scope
+        scope = self._plan.scopes[root]
         return tables[scope][:, self._index[root], self._restrictions[scope].inverse]
 
     def _add_inputs(self, kernel: PointPlan, group: InputGroup, points: FloatArray) -> None:
         """One step per variable and part of the kernel."""
         variable = int(group.layer.scopes[group.units[0], 0])
         # Points of few values have few columns here, which is where the time is saved.
-        restriction = self._restrictions.get((variable,))
+        scope = self._plan.scopes[int(group.positions[0])]
+        restriction = self._restrictions.get(scope)
         if restriction is None:
             restriction = Restriction.of(points[:, variable])
-            self._restrictions[(variable,)] = restriction
+            self._restrictions[scope] = restriction
         values = points[restriction.first, variable]
         function = kernel.structure.on_variable(group.part, variable)
         index = self._index[group.positions]
-        self._steps.append(_InputStep(group.layer, group.units, index, variable, values, function))
+        self._steps.append(_InputStep(group.layer, group.units, index, scope, values, function))
 
     def _add_products(self, layer: ProductLayer) -> None:
         """One step for each way in which products of a layer combine scopes."""
-        units = self._plan.units
+        own = self._plan.scopes
         # Products that put the same scopes together gather the same columns
-        groups: dict[tuple[Scope, ...], list[int]] = {}
+        groups: dict[tuple[VariableSet, ...], list[int]] = {}
         for i, children in enumerate(layer.children):
-            groups.setdefault(tuple(units[child].scope for child in children), []).append(i)
+            groups.setdefault(tuple([own[child] for child in children]), []).append(i)
         for scopes, members in groups.items():
             positions = np.arange(layer.units.start, layer.units.stop)[members]
-            scope = units[positions[0]].scope
+            scope = own[positions[0]]
             if scope not in self._restrictions:
                 self._restrictions[scope] = Restriction.combined(
                     [self._restrictions[s] for s in scopes]
@@ -162,8 +165,8 @@ class PointTables:
         """One step per scope of a layer; sums of one block stay together."""
         positions = np.arange(layer.units.start, layer.units.stop)
         edges = np.arange(layer.edges.start, layer.edges.stop)
-        scopes = [self._plan.units[position].scope for position in positions]
-        groups: dict[Scope | int, list[int]] = {}
+        scopes = self._plan.scopes[layer.units]
+        groups: dict[VariableSet | int, list[int]] = {}
         for i, scope in enumerate(scopes):
             # Sums of a block have the same children: apart they would not be one matrix product
             block = None if layer.block_shape is None else i // layer.block_shape[1]
@@ -192,14 +195,14 @@ class _InputStep:
     layer: InputLayer
     units: IntArray
     index: IntArray
-    variable: int
+    scope: VariableSet
     values: FloatArray
     function: Combination
 
     def run(self, tables: Tables, X: FloatArray, posteriors: FloatArray) -> None:
-        cells = X[:, self.variable]
+        cells = X[:, self.scope.variables[0]]
         missing = np.isnan(cells)
-        table = tables[(self.variable,)]
+        table = tables[self.scope]
         if missing.any():
             expected = expected_at_points(self.layer, self.units, self.function, self.values)
             table[np.ix_(missing, self.index)] = expected
@@ -213,9 +216,9 @@ class _InputStep:
 class _ProductStep:
     """Products of units of some scopes: per scope the units and the gathered columns."""
 
-    scope: Scope
+    scope: VariableSet
     index: IntArray
-    factors: list[tuple[Scope, IntArray, IntArray]]
+    factors: list[tuple[VariableSet, IntArray, IntArray]]
 
     def run(self, tables: Tables, X: FloatArray, posteriors: FloatArray) -> None:
         result = None
@@ -229,7 +232,7 @@ class _ProductStep:
 class _SumStep:
     """Sums of one scope: a matrix product where they share their children."""
 
-    scope: Scope
+    scope: VariableSet
     index: IntArray
     children: IntArray
     edges: IntArray
@@ -282,9 +285,10 @@ def multiply_by_kernel(circuit: Plan, structure: KernelStructure) -> PointPlan:
             scope: structure.restricted(structure.root, mask_of(scope))
             for scope in {unit.scope for unit in circuit.units if isinstance(unit, InputUnit)}
         }
-        groups = _input_groups(circuit, [parts.get(unit.scope, ()) for unit in circuit.units])
+        inputs = circuit.units[: circuit.inputs[-1][0].stop]
+        groups = _input_groups(circuit, [parts[unit.scope] for unit in inputs])
         return PointPlan(circuit, circuit, structure, groups, None)
-    expansion = _Expansion(structure)
+    expansion = _Expansion(structure, dict(zip(map(id, circuit.units), circuit.scopes)))
     plan = compile_plan(expansion.expand(circuit.units[circuit.root]))
     groups = _input_groups(plan, [expansion.parts.get(id(unit), ()) for unit in plan.units])
     # New sums come from sums of the circuit, or from sums of the kernel that have fixed
@@ -331,7 +335,8 @@ _Key = tuple[tuple[Unit, ...], Part]
 class _Expansion:
     """Builds the units of a circuit times a kernel; remembers where they come from."""
 
-    def __init__(self, structure: KernelStructure) -> None:
+    def __init__(self, structure: KernelStructure, scopes: dict[int, VariableSet]) -> None:
+        self._scopes = scopes  # by id of the unit
         self.parts: dict[int, Part] = {}  # by id of the new input unit
         self.origins: dict[int, Sum] = {}  # by id of the new sum
         self._structure = structure
@@ -368,7 +373,7 @@ class _Expansion:
     def _split(
         self, first: tuple[Unit, ...], second: tuple[Unit, ...], part: Part
     ) -> list[tuple[float, Part, Part]]:
-        masks = (mask_of(v for unit in side for v in unit.scope) for side in (first, second))
+        masks = (reduce(or_, (self._scopes[id(u)].mask for u in side)) for side in (first, second))
         return self._structure.split(part, *masks)
 
     def _combine(self, key: _Key) -> Unit:

@@ -19,6 +19,7 @@ from skcircuits.circuits._policy import BATCH_ROWS, MAX_BATCH_VALUES, MIN_BLOCK
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.inputs.base import DiscreteInputLayer
+from skcircuits.circuits.structure._scopes import VariableSet, VariableSets
 from skcircuits.circuits.structure.units import Product, Sum, Unit, UnitList, topological_order
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import safe_log
@@ -77,6 +78,11 @@ class Plan:
     def root(self) -> int:
         """Position of the root in the buffer."""
         return self.n_units - 1
+
+    @cached_property
+    def scopes(self) -> list[VariableSet]:
+        """Scope of each unit."""
+        return list(VariableSets().of_units(self.units).values())
 
     @cached_property
     def n_columns(self) -> int:

@@ -30,6 +30,7 @@ from skcircuits.circuits.engine._passes import (
 )
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs.base import Box, DiscreteInputLayer, InputUnit, StateFlows
+from skcircuits.circuits.structure._scopes import VariableSet
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import InverseCdf, RandomNumbers
@@ -360,7 +361,7 @@ class _Border:
     def __init__(self, plan: Plan, max_codes: int) -> None:
         self._plan = plan
         self._max_codes = max_codes
-        self._is_small: dict[Scope, bool] = {}
+        self._is_small: dict[VariableSet, bool] = {}
         self.tables: dict[Scope, list[int]] = defaultdict(list)
         found = {plan.root}
         stack = [plan.root]
@@ -368,8 +369,9 @@ class _Border:
             position = stack.pop()
             unit = plan.units[position]
             # The highest small units: units below them are never visited again.
-            if unit.children and self.is_small(unit.scope):
-                self.tables[unit.scope].append(position)
+            scope = plan.scopes[position]
+            if unit.children and self.is_small(scope):
+                self.tables[scope.variables].append(position)
                 continue
             below = {plan.position[id(child)] for child in unit.children} - found
             found |= below
@@ -382,16 +384,18 @@ class _Border:
         """Number of states of each variable of a scope."""
         return tuple(self._plan.cardinalities[variable] for variable in scope)
 
-    def is_small(self, scope: Scope) -> bool:
+    def is_small(self, scope: VariableSet) -> bool:
         """Tell whether all variables are discrete with few joint states."""
         if scope not in self._is_small:
             self._is_small[scope] = self._has_few_codes(scope)
         return self._is_small[scope]
 
-    def _has_few_codes(self, scope: Scope) -> bool:
-        # Most scopes of a large circuit are wide, and need not be read to the end
+    def _has_few_codes(self, scope: VariableSet) -> bool:
+        # Most scopes of a large circuit are wide, and need not be listed: a variable has two codes
+        if scope.size >= self._max_codes.bit_length():
+            return False
         n_codes = 1
-        for variable in scope:
+        for variable in scope.variables:
             n_states = self._plan.cardinalities.get(variable)
             if n_states is None:
                 return False

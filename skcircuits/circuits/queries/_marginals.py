@@ -38,7 +38,6 @@ from skcircuits.circuits.inputs.base import (
 from skcircuits.circuits.structure.units import (
     MAX_LOG_WEIGHT,
     Product,
-    Scope,
     Sum,
     Unit,
     linked_product,
@@ -48,7 +47,7 @@ from skcircuits.circuits.structure.units import (
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import FloatArray, IntArray
 
 # Terms of a conditional distribution that weigh less, on the log scale, are left out.
 MIN_LOG_POSTERIOR = -1e4
@@ -246,9 +245,9 @@ class _Batch(NamedTuple):
         inputs = self.plan.inputs
         return [(units, layer) for units, layer in inputs if isinstance(layer, NumericalLayer)]
 
-    def outside(self) -> list[int]:
+    def outside(self) -> IntArray:
         """Columns that are no variables."""
-        return [v for v in range(self.X.shape[1]) if v not in self.plan.units[-1].scope]
+        return np.setdiff1d(np.arange(self.X.shape[1]), self.plan.units[-1].scope)
 
     def means(self) -> FloatArray:
         """Conditional mean of each cell; cells of other columns are returned as they are."""
@@ -340,7 +339,7 @@ def prune(
         if isinstance(unit, Sum):
             built.append(_remaining_sum(children, weights_of(position)))
         elif isinstance(unit, Product):
-            built.append(_remaining_product(children, unit.scope))
+            built.append(_remaining_product(children))
         else:
             assert isinstance(unit, InputUnit)
             built.append(_Remainder(leaf_of(unit)))
@@ -386,8 +385,8 @@ def _remaining_sum(children: list[_Remainder], weights: _Weights) -> _Remainder:
     return _Remainder(mixture.children[0] if is_identity else mixture, log_scale)
 
 
-def _remaining_product(children: list[_Remainder], scope: Scope) -> _Remainder:
-    """Product of the remaining factors, constants multiplied; ``scope`` is that of all of them."""
+def _remaining_product(children: list[_Remainder]) -> _Remainder:
+    """Product of the remaining factors, constants multiplied."""
     log_factor = sum(child.log_factor for child in children)
     factors = [child.unit for child in children if child.unit is not None]
     if log_factor == -np.inf:
@@ -396,8 +395,4 @@ def _remaining_product(children: list[_Remainder], scope: Scope) -> _Remainder:
         return _Remainder(None, log_factor)
     if len(factors) == 1:
         return _Remainder(factors[0], log_factor)
-    # Scopes of long chains take more memory than the chains, unless they are shared
-    are_all = sum(len(factor.scope) for factor in factors) == len(scope)
-    return _Remainder(
-        linked_product(tuple(factors), scope) if are_all else Product(factors), log_factor
-    )
+    return _Remainder(linked_product(tuple(factors)), log_factor)

@@ -26,6 +26,7 @@ from skcircuits.circuits.inputs.restriction import (
 from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS, Feature
 from skcircuits.circuits.queries._completion import BATCH_DRAWS, _Posterior
 from skcircuits.circuits.queries._marginals import require_possible
+from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -267,7 +268,8 @@ class _Batch:
     def _sum_out(self, values: FloatArray, left_out: set[int]) -> None:
         """Evaluate inner units: sums over left-out columns alone add up, all others maximise."""
         plan = self._plan
-        is_out = np.array([left_out.issuperset(unit.scope) for unit in plan.units])
+        kept = ~mask_of(left_out)
+        is_out = np.array([not scope.mask & kept for scope in plan.scopes])
         for step in plan.layers:
             # Layer by layer: columns must be summed out before the next layer reads them
             run_steps([step], values, "max", plan.weights)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import or_
 
 import numpy as np
 
@@ -28,22 +31,73 @@ def mask_of(variables: Iterable[int]) -> int:
 
 def variables_of(mask: int) -> Scope:
     """The variables of a set, ascending."""
-    # One pass over the binary digits: shifting a large integer bit by bit would be quadratic
-    return tuple(i for i, bit in enumerate(reversed(f"{mask:b}")) if bit == "1")
+    # Most scopes that are listed have one variable, and its number may be in the thousands
+    if mask.bit_count() == 1:
+        return (mask.bit_length() - 1,)
+    # All digits at once: shifting a large integer bit by bit would be quadratic
+    digits = np.frombuffer(mask_key(mask), dtype=np.uint8)
+    return tuple(np.flatnonzero(np.unpackbits(digits, bitorder="little")).tolist())
 
 
-def scope_masks(order: Iterable[Unit]) -> dict[int, int]:
-    """Scope of each unit by its id; children come before parents."""
-    masks: dict[int, int] = {}
-    for unit in order:
-        if unit.children:
-            mask = 0
-            for child in unit.children:
-                mask |= masks[id(child)]
-        else:
-            mask = mask_of(unit.scope)
-        masks[id(unit)] = mask
-    return masks
+def mask_key(mask: int) -> bytes:
+    """A key for a mask in dictionaries."""
+    # Hashes of integers are remainders, by which masks of chains collide
+    return mask.to_bytes(mask.bit_length() // 8 + 1, "little")
+
+
+@dataclass(frozen=True, eq=False)
+class VariableSet:
+    """A scope. Equal scopes of one ``VariableSets`` are one object and compared by identity."""
+
+    mask: int
+
+    @cached_property
+    def size(self) -> int:
+        """Number of variables."""
+        return self.mask.bit_count()
+
+    @cached_property
+    def variables(self) -> Scope:
+        """The variables, ascending."""
+        return variables_of(self.mask)
+
+
+class VariableSets:
+    """The scopes of the units of one circuit or several, each stored once.
+
+    Scopes of long chains have thousands of variables: every unit above the same scopes looks its
+    own up, so that sets are united and compared once per scope.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, VariableSet] = {}
+        self._unions: dict[tuple[VariableSet, ...], VariableSet] = {}
+
+    def of(self, mask: int) -> VariableSet:
+        """The set with a mask."""
+        return self._known.setdefault(mask_key(mask), VariableSet(mask))
+
+    def union(self, parts: tuple[VariableSet, ...]) -> VariableSet:
+        """The union of some sets."""
+        if len(parts) == 1:
+            return parts[0]
+        if parts not in self._unions:
+            self._unions[parts] = self.of(reduce(or_, (part.mask for part in parts)))
+        return self._unions[parts]
+
+    def of_units(self, order: Iterable[Unit]) -> dict[int, VariableSet]:
+        """Scope of each unit by its id; children come before parents."""
+        sets: dict[int, VariableSet] = {}
+        leaves: dict[Scope, VariableSet] = {}
+        for unit in order:
+            if unit.children:
+                parts = dict.fromkeys([sets[id(child)] for child in unit.children])
+                sets[id(unit)] = self.union(tuple(parts))
+            else:
+                if unit.scope not in leaves:
+                    leaves[unit.scope] = self.of(mask_of(unit.scope))
+                sets[id(unit)] = leaves[unit.scope]
+        return sets
 
 
 def masks_are_laminar(masks: Iterable[int]) -> bool:
@@ -63,7 +117,7 @@ def masks_are_laminar(masks: Iterable[int]) -> bool:
         return root
 
     # Smaller scopes first, so that whatever a scope contains is joined by then
-    for mask in sorted(set(masks), key=int.bit_count):
+    for mask in sorted(masks, key=int.bit_count):
         rest, roots = mask, []
         while rest:
             root = root_of((rest & -rest).bit_length() - 1)
@@ -79,21 +133,23 @@ def masks_are_laminar(masks: Iterable[int]) -> bool:
     return True
 
 
-def common_blocks(left: Sequence[int], right: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+def common_blocks(
+    left: Sequence[VariableSet], right: Sequence[VariableSet]
+) -> list[tuple[list[int], list[int]]]:
     """Group the factors of two products with one scope into the finest blocks of equal scope.
 
-    Factors are given by the masks of their scopes; a block has their positions on both sides.
+    Factors are given by their scopes; a block has their positions on both sides.
     """
-    place = {mask: i for i, mask in enumerate(left)}
+    place = {scope: i for i, scope in enumerate(left)}
     # Circuits of one structure split alike: their factors are paired without a search
-    if all(mask in place for mask in right):
-        return [([place[mask]], [j]) for j, mask in enumerate(right)]
-    blocks = [(mask, [i], list[int]()) for i, mask in enumerate(left)]
-    for j, mask in enumerate(right):
-        merged, own, other = mask, list[int](), [j]
+    if all(scope in place for scope in right):
+        return [([place[scope]], [j]) for j, scope in enumerate(right)]
+    blocks = [(scope.mask, [i], list[int]()) for i, scope in enumerate(left)]
+    for j, scope in enumerate(right):
+        merged, own, other = scope.mask, list[int](), [j]
         apart = []
         for block in blocks:
-            if block[0] & mask:
+            if block[0] & scope.mask:
                 merged |= block[0]
                 own += block[1]
                 other += block[2]
@@ -124,12 +180,9 @@ class Supports:
         self._states: dict[int, int] = {}
         # Equal masks are one object: most units of most circuits allow everything.
         known: dict[bytes, int] = {}
-        n_bytes = self._n_bits // 8 + 1
         for unit in order:
             states = self._states_of(unit)
-            # Hashes of integers are remainders, by which masks of chains collide
-            key = states.to_bytes(n_bytes, "little")
-            self._states[id(unit)] = known.setdefault(key, states)
+            self._states[id(unit)] = known.setdefault(mask_key(states), states)
 
     def _place_fields(self, units: list[Unit]) -> None:
         """Give each variable a bit per state or interval and a guard bit above them."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Generator, Sequence
 from itertools import combinations, product
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from skcircuits.circuits.structure._scopes import (
     Supports,
+    VariableSet,
+    VariableSets,
     common_blocks,
+    mask_of,
     masks_are_laminar,
     positive_children,
-    scope_masks,
-    variables_of,
 )
 from skcircuits.circuits.structure.units import (
     LeafUnit,
@@ -79,9 +81,10 @@ def is_decomposable(circuit: Rooted) -> bool:
 
 
 def are_smooth(units: Sequence[Unit]) -> bool:
-    """Whether the sums among some units are smooth."""
+    """Whether the sums among some units, children before parents, are smooth."""
+    scopes = VariableSets().of_units(units)
     return all(
-        child.scope is unit.scope or child.scope == unit.scope
+        scopes[id(child)] is scopes[id(unit)]
         for unit in units
         if isinstance(unit, Sum)
         for child in unit.children
@@ -89,10 +92,11 @@ def are_smooth(units: Sequence[Unit]) -> bool:
 
 
 def are_decomposable(units: Sequence[Unit]) -> bool:
-    """Whether the products among some units are decomposable."""
+    """Whether the products among some units, children before parents, are decomposable."""
+    scopes = VariableSets().of_units(units)
     return all(
-        # Scopes are disjoint where they are together as long as their union: no sets are built.
-        sum(len(child.scope) for child in unit.children) == len(unit.scope)
+        # Scopes are disjoint where they are together as large as their union
+        sum([scopes[id(child)].size for child in unit.children]) == scopes[id(unit)].size
         for unit in units
         if isinstance(unit, Product)
     )
@@ -119,9 +123,9 @@ def is_structured_decomposable(circuit: Rooted) -> bool:
     True
     """
     require("root", "a circuit", circuit=circuit)
-    masks = scope_masks(topological_order(circuit.root))
+    scopes = set(VariableSets().of_units(topological_order(circuit.root)).values())
     # Nested or disjoint scopes are the nodes of one vtree
-    return is_decomposable(circuit) and masks_are_laminar(masks.values())
+    return is_decomposable(circuit) and masks_are_laminar(scope.mask for scope in scopes)
 
 
 def is_deterministic(circuit: Rooted) -> bool:
@@ -181,6 +185,7 @@ class _Disjointness:
 
     def __init__(self, order: list[Unit]) -> None:
         self._supports = Supports(order)
+        self._scopes = VariableSets().of_units(order)
         self._known: dict[tuple[int, int], bool] = {}
 
     def disjoint(self, left: Unit, right: Unit) -> bool:
@@ -218,7 +223,7 @@ class _Disjointness:
             return True
         for own_factor, other_factor in product(left.children, right.children):
             # Two products are disjoint if factors over common variables are, one pair is enough
-            meet = not set(own_factor.scope).isdisjoint(other_factor.scope)
+            meet = self._scopes[id(own_factor)].mask & self._scopes[id(other_factor)].mask
             if meet and (yield own_factor, other_factor):
                 return True
         return False
@@ -229,8 +234,8 @@ def _key(left: Unit, right: Unit) -> tuple[int, int]:
     return min(id(left), id(right)), max(id(left), id(right))
 
 
-# Scopes of the factors of a product, as bit sets in ascending order.
-Partition = tuple[int, ...]
+# Scopes of the factors of a product, by ascending masks.
+Partition = tuple[VariableSet, ...]
 
 
 class Conflict(NamedTuple):
@@ -242,7 +247,7 @@ class Conflict(NamedTuple):
     @classmethod
     def of(cls, left: Partition, right: Partition) -> Conflict:
         """Read the scopes of two partitions."""
-        return cls(*(tuple(sorted(map(variables_of, side))) for side in (left, right)))
+        return cls(*(tuple(sorted(scope.variables for scope in side)) for side in (left, right)))
 
 
 def are_compatible(p: Circuit, q: Circuit) -> bool:
@@ -281,16 +286,16 @@ def find_conflict(p: Circuit, q: Circuit) -> Conflict | None:
 
     Gives the first conflict met on the way down; None for compatible circuits.
     """
-    left, right = _partitions(p), _partitions(q)
+    sets = VariableSets()
+    left, right = _partitions(p, sets), _partitions(q, sets)
     sides = [partition for side in (left, right) for found in side.values() for partition in found]
-    scopes = {scope for partition in sides for scope in partition}
+    scopes = {scope for partition in sides for scope in partition}.union(left, right)
     # The usual case in linear time: if all scopes of both form one vtree, there are no conflicts
     only_products = all(len(partition) > 1 for partition in sides)
-    if only_products and masks_are_laminar([*left, *right, *scopes]):
+    if only_products and masks_are_laminar(scope.mask for scope in scopes):
         return None
     # Both circuits have the same variables, so either root will do.
-    whole = scope_masks([*topological_order(p.root)])[id(p.root)]
-    return _Search(left, right).conflict(whole)
+    return _Search(left, right).conflict(sets.of(mask_of(p.variables)))
 
 
 def require_compatible(p: Circuit, q: Circuit) -> None:
@@ -322,15 +327,16 @@ def require_compatible(p: Circuit, q: Circuit) -> None:
         )
 
 
-def _partitions(circuit: Circuit) -> dict[int, set[Partition]]:
+def _partitions(circuit: Circuit, sets: VariableSets) -> dict[VariableSet, set[Partition]]:
     """All ways in which products split a scope; joint input units keep theirs whole."""
     order = topological_order(circuit.root)
-    masks = scope_masks(order)
-    partitions: dict[int, set[Partition]] = defaultdict(set)
+    scopes = sets.of_units(order)
+    partitions: dict[VariableSet, set[Partition]] = defaultdict(set)
     for unit in order:
-        scope = masks[id(unit)]
+        scope = scopes[id(unit)]
         if isinstance(unit, Product) and len(unit.children) > 1:
-            partitions[scope].add(tuple(sorted(masks[id(child)] for child in unit.children)))
+            factors = [scopes[id(child)] for child in unit.children]
+            partitions[scope].add(tuple(sorted(factors, key=attrgetter("mask"))))
         elif isinstance(unit, LeafUnit) and len(unit.scope) > 1:
             partitions[scope].add((scope,))
     return partitions
@@ -343,11 +349,15 @@ class _Search:
     of a product of units.
     """
 
-    def __init__(self, left: dict[int, set[Partition]], right: dict[int, set[Partition]]) -> None:
+    def __init__(
+        self,
+        left: dict[VariableSet, set[Partition]],
+        right: dict[VariableSet, set[Partition]],
+    ) -> None:
         self._left = left
         self._right = right
 
-    def conflict(self, scope: int) -> Conflict | None:
+    def conflict(self, scope: VariableSet) -> Conflict | None:
         """Find a conflict below a pair of units."""
         seen: set[tuple[Partition, Partition]] = set()
         stack: list[tuple[Partition, Partition]] = [((scope,), (scope,))]
@@ -370,7 +380,7 @@ class _Search:
         return None
 
 
-def _splits(partitions: dict[int, set[Partition]], side: Partition) -> set[Partition]:
+def _splits(partitions: dict[VariableSet, set[Partition]], side: Partition) -> set[Partition]:
     """Ways in which a side may be split further; itself when it cannot."""
     if len(side) > 1:
         return {side}

@@ -7,7 +7,8 @@ tree.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property
 from itertools import islice
 from operator import attrgetter, is_
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -39,8 +40,8 @@ class Immutable:
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute that is not set yet; refuse to change one."""
-        # Setting once is allowed, so that cached properties work on immutable units
-        if name in vars(self):
+        # Setting once is how units are made; cached properties set themselves
+        if name in vars(self) or isinstance(getattr(type(self), name, None), cached_property):
             condition = "stay as they are"
             way_out = "Build a new one: circuits share their units and remember what they compile."
             raise AttributeError(
@@ -62,8 +63,11 @@ class Unit(Immutable, ImmutableMixin):
     """
 
     children: tuple[Unit, ...] = ()
-    #: The variables the unit depends on.
-    scope: Scope = ()
+
+    @property
+    def scope(self) -> Scope:
+        """The variables the unit depends on."""
+        raise NotImplementedError
 
     def __mul__(self, other: object) -> Unit | WeightedUnit:
         """Multiply with a unit (a product) or with a number (a weighted term)."""
@@ -78,6 +82,9 @@ class Unit(Immutable, ImmutableMixin):
 
 class LeafUnit(Unit):
     """A unit without children: a distribution over one or a few variables."""
+
+    #: The variables the unit depends on.
+    scope: Scope = ()
 
     def possible_states(self) -> BoolArray | None:
         """Which states have positive probability, shape (n_states,); None if not discrete."""
@@ -167,7 +174,28 @@ def as_unit(term: Unit | WeightedUnit) -> Unit:
     raise TypeError(must("a circuit", "be built from units", way_out, unit=type(term).__name__))
 
 
-class Product(Unit):
+class InnerUnit(Unit):
+    """A unit with children."""
+
+    @cached_property
+    def scope(self) -> Scope:
+        """The variables the unit depends on, gathered when they are asked for."""
+        # Of chains, the scopes of all units would take far more time and memory than the units
+        scopes: set[Scope] = set()
+        seen = {id(self)}
+        stack: list[Unit] = [self]
+        while stack:
+            for child in stack.pop().children:
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    if child.children and "scope" not in vars(child):
+                        stack.append(child)
+                    else:
+                        scopes.add(child.scope)
+        return union_of_scopes(scopes)
+
+
+class Product(InnerUnit):
     """A product of units with disjoint scopes.
 
     Parameters
@@ -184,10 +212,9 @@ class Product(Unit):
 
     def __init__(self, children: Iterable[Unit]) -> None:
         self.children = _checked_children(children, "product")
-        self.scope = _union_of_scopes(self.children)
 
 
-class Sum(Unit):
+class Sum(InnerUnit):
     """A weighted sum (mixture) of units with the same scope.
 
     Parameters
@@ -214,7 +241,6 @@ class Sum(Unit):
         self, children: Iterable[Unit], weights: Sequence[float] | FloatArray | None = None
     ) -> None:
         self.children = _checked_children(children, "sum")
-        self.scope = _union_of_scopes(self.children)
         values = np.ones(len(self.children)) if weights is None else weights
         # A copy of one's own: the caller's array may change afterwards
         self.weights = float_array(values, "weights").copy()
@@ -229,18 +255,18 @@ class Sum(Unit):
             )
 
 
-def linked_product(children: tuple[Unit, ...], scope: Scope) -> Product:
+def linked_product(children: tuple[Unit, ...]) -> Product:
     """Build a product of units that are known to be right, without checks."""
     unit = Product.__new__(Product)
     # Without checks: learners build thousands of units from valid parts
-    unit.__dict__.update(children=children, scope=scope)
+    unit.__dict__["children"] = children
     return unit
 
 
 def linked_sum(children: tuple[Unit, ...], weights: FloatArray) -> Sum:
     """Build a sum of units that are known to be right, without checks; weights are read-only."""
     unit = Sum.__new__(Sum)
-    unit.__dict__.update(children=children, scope=children[0].scope, weights=weights)
+    unit.__dict__.update(children=children, weights=weights)
     return unit
 
 
@@ -255,29 +281,20 @@ def _checked_children(children: Iterable[Unit], kind: str) -> tuple[Unit, ...]:
     return units
 
 
-def _union_of_scopes(children: tuple[Unit, ...]) -> Scope:
-    """Sorted union of the children's scopes; one tuple is shared where all agree."""
-    scopes = [child.scope for child in children]
-    first = scopes[0]
-    for scope in scopes:
-        if scope is not first and scope != first:
-            return union_of_scopes(scopes)
-    return first
-
-
-def union_of_scopes(scopes: Sequence[Scope]) -> Scope:
-    """Sorted union of sorted scopes."""
+def union_of_scopes(scopes: Collection[Scope]) -> Scope:
+    """Sorted union of sorted scopes; one of them where it holds the others."""
     widest = max(scopes, key=len)
     others = {variable for scope in scopes if scope is not widest for variable in scope}
     if len(others) * _FEW > len(widest):
-        return tuple(sorted(others.union(widest)))
-    # Chains grow by a variable at a time: most of the union is copied
-    union = list(widest)
-    for variable in others:
-        place = bisect_left(union, variable)
-        if place == len(union) or union[place] != variable:
-            union.insert(place, variable)
-    return tuple(union)
+        union = sorted(others.union(widest))
+    else:
+        # Chains grow by a variable at a time: most of the union is copied
+        union = list(widest)
+        for variable in others:
+            place = bisect_left(union, variable)
+            if place == len(union) or union[place] != variable:
+                union.insert(place, variable)
+    return tuple(union) if len(union) > len(widest) else widest
 
 
 def scale_unit(unit: Unit, log_factor: float) -> Unit:

@@ -26,7 +26,6 @@ from skcircuits.circuits.structure.units import (
     linked_product,
     linked_sum,
     log_weighted_sum,
-    union_of_scopes,
 )
 from skcircuits.exceptions import must
 from skcircuits.graphical.inference._elimination import EliminationTree
@@ -246,8 +245,7 @@ def _products(
     ]
     if not children:
         return columns[0], index
-    scope = union_of_scopes([(variable,), *(units[0].scope for units in children)])
-    return [linked_product(factors, scope) for factors in zip(*columns)], index
+    return [linked_product(factors) for factors in zip(*columns)], index
 
 
 @lru_cache(maxsize=4096)

@@ -25,7 +25,7 @@ from math import comb
 
 import numpy as np
 
-from skcircuits.circuits.structure._scopes import mask_of, variables_of
+from skcircuits.circuits.structure._scopes import mask_key, mask_of, variables_of
 from skcircuits.exceptions import IncompatibleCircuitsError, must
 from skcircuits.protocols import FloatArray
 
@@ -119,7 +119,7 @@ class KernelStructure:
         self.root: Part = ()
         self._nodes: list[_Node] = []
         self._inner_products: dict[int, Part] = {}
-        self._splits: dict[tuple[Part, int, int], list[Split]] = {}
+        self._splits: dict[tuple[bytes, bytes], dict[Part, list[Split]]] = {}
 
     def atom(self, function: UnivariateFunction, variables: Sequence[int]) -> Part:
         """The product of a function of each variable."""
@@ -195,18 +195,26 @@ class KernelStructure:
 
     def split(self, part: Part, left: int, right: int) -> list[Split]:
         """Write a part over two disjoint scopes (masks) as a sum of products of parts."""
-        key = part, left, right
-        if key not in self._splits:
+        known = self._splits.setdefault((mask_key(left), mask_key(right)), {})
+        return self._split(part, left, right, known)
+
+    def _split(
+        self, part: Part, left: int, right: int, known: dict[Part, list[Split]]
+    ) -> list[Split]:
+        """Split a part; ``known``: the parts that were split over these scopes before."""
+        if part not in known:
             # Powers of an inner product split by the binomial theorem, with fewer terms than
             # factor by factor.
             powers = Counter(part).items()
             found = self._product(
-                [self._split_power(node, power, left, right) for node, power in powers], 2
+                [self._split_power(node, power, left, right, known) for node, power in powers], 2
             )
-            self._splits[key] = [(weight, own, other) for (own, other), weight in found.items()]
-        return self._splits[key]
+            known[part] = [(weight, own, other) for (own, other), weight in found.items()]
+        return known[part]
 
-    def _split_power(self, number: int, power: int, left: int, right: int) -> _Terms:
+    def _split_power(
+        self, number: int, power: int, left: int, right: int, known: dict[Part, list[Split]]
+    ) -> _Terms:
         """Split a power of a node."""
         node, whole = self._nodes[number], (number,) * power
         if not node.mask & right:  # constants too
@@ -221,7 +229,7 @@ class KernelStructure:
             return {(whole[:k], whole[k:]): float(comb(power, k)) for k in range(power + 1)}
         opened: _Terms = {}
         for weight, part in node.terms:
-            for coefficient, *pair in self.split(part, left, right):
+            for coefficient, *pair in self._split(part, left, right, known):
                 opened[tuple(pair)] = opened.get(tuple(pair), 0.0) + weight * coefficient
         return self._product([opened] * power, 2)
 

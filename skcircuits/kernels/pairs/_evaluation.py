@@ -18,6 +18,7 @@ import numpy as np
 
 from skcircuits.circuits._policy import CACHE_NUMBERS, JOINT_NUMBERS, SHARED_NUMBERS, SMALLEST_GAIN
 from skcircuits.circuits.inputs import InputLayer
+from skcircuits.circuits.structure._scopes import VariableSet
 from skcircuits.kernels.families._structure import Combination, value_of
 from skcircuits.kernels.integrals.registry import (
     expected_at_points,
@@ -46,7 +47,7 @@ from skcircuits.kernels.pairs._sides import (
 from skcircuits.parallel import row_slices, working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
 
-Values = dict[int, FloatArray]
+Values = dict[VariableSet, FloatArray]
 Inputs = tuple[InputLayer, IntArray]
 
 
@@ -144,17 +145,17 @@ def _block(
     return np.broadcast_to(root, (len(left.X), len(right.X)))
 
 
-def _scopes_below(region: Region, tables: Container[int]) -> list[int]:
+def _scopes_below(region: Region, tables: Container[VariableSet]) -> list[VariableSet]:
     """Regions whose values a region needs; a table needs none."""
     return [] if region.scope in tables else region.factor_scopes
 
 
-def _uses(regions: list[Region], tables: Container[int]) -> Counter[int]:
+def _uses(regions: list[Region], tables: Container[VariableSet]) -> Counter[VariableSet]:
     """How often each region is needed."""
     return Counter(scope for region in regions for scope in _scopes_below(region, tables))
 
 
-def _forget(values: Values, uses: Counter[int], scopes: list[int]) -> None:
+def _forget(values: Values, uses: Counter[VariableSet], scopes: list[VariableSet]) -> None:
     """Count remaining uses down and release values that are no longer needed."""
     for scope in scopes:
         uses[scope] -= 1

@@ -1,6 +1,6 @@
 """The pairs of units of two circuits that an expected kernel needs, region by region.
 
-A *region* is a scope that both circuits reach together, as the mask of its variables. On each side
+A *region* is a scope that both circuits reach together. On each side
 it has *bases* (input units and products) and *keys* (the units that larger regions refer to, which
 are mixtures of the bases). Where one circuit splits a scope more finely than the other, the finer
 factors are grouped into a product that matches the coarser factor. ``split_kernel`` then traverses
@@ -20,7 +20,7 @@ import numpy as np
 
 from skcircuits.circuits._policy import TABLE_STATES
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.structure._scopes import common_blocks, scope_masks, variables_of
+from skcircuits.circuits.structure._scopes import VariableSet, VariableSets, common_blocks
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.exceptions import IncompatibleCircuitsError
 from skcircuits.kernels.families._structure import KernelStructure, Part
@@ -31,7 +31,7 @@ Key = tuple[Unit, ...]
 # A sum or a base of a region, and its identity.
 _Node = tuple[Hashable, Key | Sum]
 # Scopes of the factors of a product, ascending by their first variables.
-Partition = tuple[int, ...]
+Partition = tuple[VariableSet, ...]
 # Per part of a kernel: coefficients and the numbers of the parts of two factors.
 PartSplits = list[list[tuple[float, int, int]]]
 
@@ -97,7 +97,7 @@ class FactorKeys:
     None where base i takes key i of as many keys.
     """
 
-    scope: int
+    scope: VariableSet
     left: IntArray | None
     right: IntArray | None
 
@@ -120,29 +120,29 @@ class BasePairing:
 class Region:
     """One scope; ``states`` of its variables if few and discrete, scopes ``above`` it."""
 
-    scope: int
+    scope: VariableSet
     left: Mixing
     right: Mixing
     pairings: list[BasePairing]
     states: tuple[int, ...]
-    above: set[int] = field(default_factory=set)
-
-    @cached_property
-    def variables(self) -> Scope:
-        """The variables of the scope."""
-        return variables_of(self.scope)
+    above: set[VariableSet] = field(default_factory=set)
 
     @property
-    def factor_scopes(self) -> list[int]:
+    def variables(self) -> Scope:
+        """The variables of the scope."""
+        return self.scope.variables
+
+    @property
+    def factor_scopes(self) -> list[VariableSet]:
         """Scopes of the regions below, once for each use."""
         return [factor.scope for pairing in self.pairings for factor in pairing.factors]
 
     @property
     def has_joint_inputs(self) -> bool:
         """Whether input units of several variables are among the bases."""
-        return self.scope.bit_count() > 1 and any(p.inputs is not None for p in self.pairings)
+        return self.scope.size > 1 and any(p.inputs is not None for p in self.pairings)
 
-    def numbers_per_pair(self, tabulated: Container[int]) -> int:
+    def numbers_per_pair(self, tabulated: Container[VariableSet]) -> int:
         """Count the values of the region for one pair of circuits."""
         n_keys = len(self.left.keys) * len(self.right.keys)
         # Tables of states need no pairs of bases
@@ -150,7 +150,7 @@ class Region:
             return n_keys
         return max(n_keys, self.left.n_bases * self.right.n_bases)
 
-    def is_needed_above(self, tabulated: Container[int]) -> bool:
+    def is_needed_above(self, tabulated: Container[VariableSet]) -> bool:
         """Tell whether pairs of the region's units are asked for."""
         return not self.above or any(scope not in tabulated for scope in self.above)
 
@@ -182,11 +182,12 @@ def compile_pairs(left: Plan, right: Plan, order: Mapping[int, int] | None = Non
     ``order`` (see ``KernelStructure.variable_order``) says which variables a kernel couples:
     where circuits leave the choice, these stay together.
     """
-    sides = _Side(left, order or {}), _Side(right, order or {})
+    sets = VariableSets()
+    sides = _Side(left, sets, order or {}), _Side(right, sets, order or {})
     for side in sides:
         # The roots are asked for first; every region asks for those below it
-        side.demand(side.masks[id(side.plan.units[-1])], (side.plan.units[-1],))
-    regions: dict[int, Region] = {}
+        side.demand(side.scopes[id(side.plan.units[-1])], (side.plan.units[-1],))
+    regions: dict[VariableSet, Region] = {}
     while sides[0].demanded:
         scope = sides[0].largest()
         regions[scope] = _compile_region(scope, *sides)
@@ -199,7 +200,7 @@ def compile_pairs(left: Plan, right: Plan, order: Mapping[int, int] | None = Non
     return PairPlan(left, right, list(regions.values())[::-1])
 
 
-def _shortened(factor: FactorKeys, regions: dict[int, Region]) -> FactorKeys:
+def _shortened(factor: FactorKeys, regions: dict[VariableSet, Region]) -> FactorKeys:
     """Leave out the numbers of keys where all are taken in order."""
     region = regions[factor.scope]
     assert factor.left is not None
@@ -209,17 +210,18 @@ def _shortened(factor: FactorKeys, regions: dict[int, Region]) -> FactorKeys:
 
 
 class _Side:
-    """Requirements on one of the two circuits; ``masks``: scopes by id of the unit.
+    """Requirements on one of the two circuits; ``scopes`` by id of the unit.
 
     ``ranks`` are the lowest ranks of the variables of a scope, -1 for those without.
     """
 
-    def __init__(self, plan: Plan, order: Mapping[int, int]) -> None:
+    def __init__(self, plan: Plan, sets: VariableSets, order: Mapping[int, int]) -> None:
         self.plan = plan
-        self.masks = scope_masks(plan.units)
-        self.ranks = _lowest_ranks(plan.units, self.masks, order)
-        self.demanded: dict[int, dict[Hashable, tuple[int, Key]]] = {}
-        self._queue: list[tuple[int, int]] = []
+        self.sets = sets
+        self.scopes = sets.of_units(plan.units)
+        self.ranks = _lowest_ranks(plan.units, self.scopes, order)
+        self.demanded: dict[VariableSet, dict[Hashable, tuple[int, Key]]] = {}
+        self._queue: list[tuple[int, int, VariableSet]] = []
         self._layer_of: dict[int, tuple[int, int]] = {}
         for number, (units, _) in enumerate(plan.inputs):
             for place, position in enumerate(range(units.start, units.stop)):
@@ -229,19 +231,19 @@ class _Side:
             positions = range(layer.units.start, layer.units.stop)
             self._first_edge.update(zip(positions, layer.edges.start + layer.starts))
 
-    def demand(self, scope: int, key: Key) -> int:
+    def demand(self, scope: VariableSet, key: Key) -> int:
         """Ask for a key of a region; gives its number."""
         if scope not in self.demanded:
-            heappush(self._queue, (-scope.bit_count(), scope))
+            heappush(self._queue, (-scope.size, scope.mask, scope))
             self.demanded[scope] = {}
         keys = self.demanded[scope]
         return keys.setdefault(_name(key), (len(keys), key))[0]
 
-    def largest(self) -> int:
+    def largest(self) -> VariableSet:
         """Largest region asked for: all above it have said what they need."""
         return heappop(self._queue)[-1]
 
-    def take(self, scope: int) -> list[Key]:
+    def take(self, scope: VariableSet) -> list[Key]:
         """Keys of a region, in the order of their numbers; the region is then closed."""
         return [key for _, key in self.demanded.pop(scope).values()]
 
@@ -249,7 +251,7 @@ class _Side:
         """Input layer of an input unit, partition of a product."""
         if len(base) == 1:
             return self._layer_of[self.position(base[0])][0]
-        return tuple(sorted((self.masks[id(unit)] for unit in base), key=_lowest_bit))
+        return tuple(sorted((self.scopes[id(unit)] for unit in base), key=_lowest_bit))
 
     def places_in_layer(self, bases: list[Key]) -> IntArray:
         """Places of input units in their layer."""
@@ -257,7 +259,7 @@ class _Side:
 
     def factors_in(self, base: Key, scopes: Partition) -> Key:
         """Factors of a product with the given scopes."""
-        return tuple(unit for unit in base if self.masks[id(unit)] in scopes)
+        return tuple(unit for unit in base if self.scopes[id(unit)] in scopes)
 
     def position(self, unit: Unit) -> int:
         """Position of a unit in the plan's buffer."""
@@ -328,25 +330,25 @@ def _sum_levels(sums: list[Sum], children: dict[int, list[_Node]]) -> list[list[
     return levels
 
 
-def _lowest_bit(mask: int) -> int:
-    return mask & -mask
+def _lowest_bit(scope: VariableSet) -> int:
+    return scope.mask & -scope.mask
 
 
 def _lowest_ranks(
-    units: Sequence[Unit], masks: dict[int, int], order: Mapping[int, int]
-) -> dict[int, int]:
+    units: Sequence[Unit], scopes: dict[int, VariableSet], order: Mapping[int, int]
+) -> dict[VariableSet, int]:
     """Lowest rank in every scope of some units, children before parents."""
-    ranks: dict[int, int] = {}
+    ranks: dict[VariableSet, int] = {}
     for unit in units:
-        mask = masks[id(unit)]
-        if mask not in ranks:
-            below = (ranks[masks[id(child)]] for child in unit.children)
+        scope = scopes[id(unit)]
+        if scope not in ranks:
+            below = (ranks[scopes[id(child)]] for child in unit.children)
             own = below if unit.children else (order.get(v, -1) for v in unit.scope)
-            ranks[mask] = min(own)
+            ranks[scope] = min(own)
     return ranks
 
 
-def _compile_region(scope: int, left: _Side, right: _Side) -> Region:
+def _compile_region(scope: VariableSet, left: _Side, right: _Side) -> Region:
     """Pair the bases of a region and ask for the keys of the regions below it."""
     left_mixing, left_bases = left.mixing(left.take(scope))
     right_mixing, right_bases = right.mixing(right.take(scope))
@@ -362,12 +364,12 @@ def _compile_region(scope: int, left: _Side, right: _Side) -> Region:
     return Region(scope, left_mixing, right_mixing, pairings, _states(scope, left, right))
 
 
-def _states(scope: int, left: _Side, right: _Side) -> tuple[int, ...]:
+def _states(scope: VariableSet, left: _Side, right: _Side) -> tuple[int, ...]:
     """Number of states of each variable; empty for many variables, and if one is not discrete."""
     # Scopes of chains are long, and have too many joint states to list
-    if scope.bit_count() > TABLE_STATES:
+    if scope.size > TABLE_STATES:
         return ()
-    variables = variables_of(scope)
+    variables = scope.variables
     plans = left.plan, right.plan
     if not all(plan.cardinalities.keys() >= set(variables) for plan in plans):
         return ()
@@ -394,9 +396,9 @@ def _pair_bases(
         places = own_side.places_in_layer(own), other_side.places_in_layer(other)
         return BasePairing(*numbers, inputs=(kind, places[0], other_kind, places[1]))
     # A joint input unit is a product that cannot be split.
-    own_parts = (own_side.masks[id(own[0][0])],) if isinstance(kind, int) else kind
+    own_parts = (own_side.scopes[id(own[0][0])],) if isinstance(kind, int) else kind
     other_parts = (
-        (other_side.masks[id(other[0][0])],) if isinstance(other_kind, int) else other_kind
+        (other_side.scopes[id(other[0][0])],) if isinstance(other_kind, int) else other_kind
     )
     blocks = [
         (tuple(own_parts[i] for i in first), tuple(other_parts[j] for j in second))
@@ -406,8 +408,7 @@ def _pair_bases(
         raise _incompatible(own_parts, other_parts)
     factors = []
     for own_scopes, other_scopes in _halves(blocks, own_side.ranks):
-        # Scopes of factors are disjoint
-        scope = sum(own_scopes)
+        scope = own_side.sets.union(own_scopes)
         asked = [own_side.demand(scope, own_side.factors_in(base, own_scopes)) for base in own]
         offered = [
             other_side.demand(scope, other_side.factors_in(base, other_scopes)) for base in other
@@ -417,7 +418,7 @@ def _pair_bases(
 
 
 def _halves(
-    blocks: list[tuple[Partition, Partition]], ranks: Mapping[int, int]
+    blocks: list[tuple[Partition, Partition]], ranks: Mapping[VariableSet, int]
 ) -> list[tuple[Partition, Partition]]:
     """Write a product of many factors as one of two products.
 
@@ -437,7 +438,7 @@ def _halves(
 
 def _incompatible(left: Partition, right: Partition) -> IncompatibleCircuitsError:
     """Word the error for two products without a common decomposition."""
-    own, other = (list(map(variables_of, side)) for side in (left, right))
+    own, other = ([scope.variables for scope in side] for side in (left, right))
     return IncompatibleCircuitsError(
         "The two circuits must decompose their variables alike (be compatible); got one product "
         f"unit that splits into {own!r} and one that splits into {other!r}. Use "
@@ -455,13 +456,13 @@ class KernelPlan:
     """
 
     structure: KernelStructure
-    parts: dict[int, list[Part]]
-    splits: dict[int, list[PartSplits]]
+    parts: dict[VariableSet, list[Part]]
+    splits: dict[VariableSet, list[PartSplits]]
 
 
 def split_kernel(pairs: PairPlan, structure: KernelStructure) -> KernelPlan:
     """Take a kernel apart along the regions of two circuits."""
-    demanded: dict[int, dict[Part, int]] = {region.scope: {} for region in pairs.regions}
+    demanded: dict[VariableSet, dict[Part, int]] = {region.scope: {} for region in pairs.regions}
     # The whole kernel at the roots; below, what splitting it asks for
     demanded[pairs.regions[-1].scope][structure.root] = 0
     splits = {}
@@ -476,7 +477,7 @@ def split_kernel(pairs: PairPlan, structure: KernelStructure) -> KernelPlan:
 def _split_pairing(
     pairing: BasePairing,
     parts: list[Part],
-    demanded: dict[int, dict[Part, int]],
+    demanded: dict[VariableSet, dict[Part, int]],
     structure: KernelStructure,
 ) -> PartSplits:
     """Split the parts of a region between the factors of a pairing, and ask for the results."""
@@ -487,7 +488,7 @@ def _split_pairing(
     return [
         [
             (weight, first.setdefault(own, len(first)), second.setdefault(other, len(second)))
-            for weight, own, other in structure.split(part, left, right)
+            for weight, own, other in structure.split(part, left.mask, right.mask)
         ]
         for part in parts
     ]

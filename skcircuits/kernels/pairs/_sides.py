@@ -18,7 +18,7 @@ from skcircuits.circuits._policy import TABLE_STATES
 from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import DiscreteLayer
-from skcircuits.circuits.structure._scopes import variables_of
+from skcircuits.circuits.structure._scopes import VariableSet
 from skcircuits.kernels.pairs._plan import BasePairing, KernelPlan, Level, Mixing, PairPlan, Region
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import FloatArray, IntArray
@@ -61,9 +61,9 @@ class Side:
     """
 
     batch: CircuitBatch
-    matrices: dict[int, list[FloatArray]]
-    tables: dict[int, FloatArray]
-    distinct: dict[int, tuple[IntArray, IntArray]]
+    matrices: dict[VariableSet, list[FloatArray]]
+    tables: dict[VariableSet, FloatArray]
+    distinct: dict[VariableSet, tuple[IntArray, IntArray]]
     rows: slice | IntArray
 
     @property
@@ -75,15 +75,15 @@ class Side:
         """Take some circuits of the batch, with lazy copies."""
         return replace(self, rows=rows)
 
-    def matrices_of(self, scope: int) -> list[FloatArray]:
+    def matrices_of(self, scope: VariableSet) -> list[FloatArray]:
         """Weights of each level of sums of a region, of the circuits taken."""
         return [self._cut(matrix) for matrix in self.matrices[scope]]
 
-    def table_of(self, scope: int) -> FloatArray:
+    def table_of(self, scope: VariableSet) -> FloatArray:
         """Values of the keys of a region at all its states, of the circuits taken."""
         return self._cut(self.tables[scope])
 
-    def numbers_of(self, scope: int) -> IntArray:
+    def numbers_of(self, scope: VariableSet) -> IntArray:
         """Numbers of the circuits taken among those that differ in a region."""
         return self.distinct[scope][1][self.rows]
 
@@ -102,7 +102,7 @@ def prepare_side(
     few = (region for region in pairs.regions if region.states)
     tabulated = {region.scope for region in few if prod(region.states) <= TABLE_STATES}
     prepared = Side(batch, {}, {}, {}, slice(None))
-    tables: dict[int, FloatArray] = {}
+    tables: dict[VariableSet, FloatArray] = {}
     for region in pairs.regions:
         scope = region.scope
         matrices = _level_matrices(getattr(region, side), batch.weights, side)
@@ -133,7 +133,7 @@ def _tabulate(
     batch: CircuitBatch,
     side: Literal["left", "right"],
     matrices: list[FloatArray],
-    tables: dict[int, FloatArray],
+    tables: dict[VariableSet, FloatArray],
 ) -> FloatArray:
     """Values of the keys of a region at all its states, (batch or 1, n_keys, n_states).
 
@@ -147,7 +147,7 @@ def _tabulate(
 
 
 def _base_tables(
-    region: Region, batch: CircuitBatch, side: str, tables: dict[int, FloatArray]
+    region: Region, batch: CircuitBatch, side: str, tables: dict[VariableSet, FloatArray]
 ) -> FloatArray:
     """Values of the bases of a region at all its states, (batch or 1, n_bases, n_states)."""
     parts = {}
@@ -191,7 +191,7 @@ def _input_table(
 
 
 def _product_table(
-    region: Region, pairing: BasePairing, side: str, tables: dict[int, FloatArray]
+    region: Region, pairing: BasePairing, side: str, tables: dict[VariableSet, FloatArray]
 ) -> FloatArray:
     """Outer products of the tables of the factors, states in the order of the variables."""
     variables: list[int] = []
@@ -200,7 +200,7 @@ def _product_table(
         table = take(tables[factor.scope], getattr(factor, side), 1)
         values = values[..., :, None] * table[..., None, :]
         values = values.reshape(*values.shape[:2], -1)
-        variables += variables_of(factor.scope)
+        variables += factor.scope.variables
     sizes = [region.states[region.variables.index(variable)] for variable in variables]
     apart = values.reshape(*values.shape[:2], *sizes)
     # Factors list their variables one after the other, regions in ascending order.

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import (
-    Product,
     are_compatible,
     is_structured_decomposable,
     multiply,
 )
 from skcircuits.circuits.structure._scopes import (
+    VariableSets,
     common_blocks,
     mask_of,
     masks_are_laminar,
@@ -58,7 +58,8 @@ def test_blocks_are_the_finest_common_coarsening(seed):
         owner = rng.integers(5, size=8)
         sides.append([mask_of(np.flatnonzero(owner == i).tolist()) for i in set(owner.tolist())])
     left, right = sides
-    blocks = common_blocks(left, right)
+    sets = VariableSets()
+    blocks = common_blocks(*(list(map(sets.of, side)) for side in sides))
     unions = [[sum(side[i] for i in part) for side, part in zip(sides, block)] for block in blocks]
     assert all(own == other for own, other in unions)
     assert sum(own for own, _ in unions) == 2**8 - 1
@@ -87,10 +88,23 @@ def test_products_of_long_chains():
     np.testing.assert_allclose(product.log_prob(X), p.log_prob(X) + q.log_prob(X), rtol=1e-12)
 
 
-def test_long_scopes_are_shared():
+def test_equal_scopes_are_one_object():
     p, q = binary_chain(60, 0), binary_chain(60, 1)
-    products = [
-        unit for unit in topological_order(multiply(p, q).root) if isinstance(unit, Product)
-    ]
-    assert len(products) > 2 * len({unit.scope for unit in products}) - 2
-    assert len({id(unit.scope) for unit in products}) == len({unit.scope for unit in products})
+    sets = VariableSets()
+    order = [unit for circuit in (p, q) for unit in topological_order(circuit.root)]
+    scopes = sets.of_units(order)
+    assert [scopes[id(unit)].variables for unit in order] == [unit.scope for unit in order]
+    # 60 variables, and 59 prefixes of the chain
+    assert len(set(scopes.values())) == 119
+    assert sets.of(scopes[id(p.root)].mask) is scopes[id(q.root)]
+
+
+def test_units_of_a_chain_do_not_list_their_scopes():
+    p, q = binary_chain(40, 0), binary_chain(40, 1)
+    row = np.where(np.arange(40) % 3 == 0, 0.0, np.nan)
+    for circuit in (p, multiply(p, q), p.condition(row), p.marginalize([3])):
+        circuit.log_prob(row[None])
+        assert are_compatible(circuit, circuit)
+        inner = [unit for unit in topological_order(circuit.root) if unit.children]
+        # The root names the variables of the circuit
+        assert [unit for unit in inner if "scope" in vars(unit)] == [circuit.root]
