@@ -1,7 +1,7 @@
 """Scopes as bit sets in integers, and the support of units.
 
-Both are efficient for thousands of variables: operations on sets of scopes are operations on
-integers, and the supports of two units are disjoint if no value is possible under both.
+Both are efficient for thousands of variables: operations on scopes are operations on integers, once
+per distinct scope, and the supports of two units are disjoint if no value is possible under both.
 """
 
 from __future__ import annotations
