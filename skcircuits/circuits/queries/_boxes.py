@@ -26,6 +26,7 @@ from skcircuits.circuits.engine._passes import feedforward, input_buffer
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import Box, BoxMasses
 from skcircuits.circuits.queries._marginals import log_partition, marginalize
+from skcircuits.circuits.structure._scopes import VariableSets
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
 from skcircuits.numerics._arrays import Rows, safe_log
 from skcircuits.numerics._patterns import distinct_patterns
@@ -53,6 +54,7 @@ class _Flattening:
 
     def __init__(self, root: Unit) -> None:
         order = topological_order(root)
+        self._scopes = VariableSets().of_units(order)
         self._n_parents = Counter(id(child) for unit in order for child in unit.children)
         self._built: dict[int, Unit] = {}
         self._terms: dict[int, _Terms] = {}
@@ -123,7 +125,7 @@ class _Flattening:
     def _terms_in_product(self, factor: Unit) -> _Terms:
         """Terms of a factor; a sum over a single variable is not expanded."""
         # Expanding a mixture over one variable would give one product for each of its children.
-        is_term = len(factor.scope) == 1
+        is_term = self._scopes[id(factor)].size == 1
         return [(1.0, (self.unit(factor),))] if is_term else self._terms[id(factor)]
 
 
