@@ -19,8 +19,9 @@ import numpy as np
 from scipy.stats import norm
 
 from skcircuits.particles._cloud import scores_at
-from skcircuits.particles._importance import Moments, WeightedDraws
+from skcircuits.particles._importance import WeightedDraws
 from skcircuits.particles._metric import CoordinateMetric, DiagonalMetric
+from skcircuits.particles._moments import Moments
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -309,26 +310,12 @@ class Chains:
         self.metric = self.metric.learned(states)
 
     def moments(self, n_trajectories: int) -> Moments:
-        """Move and estimate from all states.
-
-        Under the target, with Σ any matrix, ``(Σ s)_i`` and ``(x_i - m_i)(Σ s)_i + Σ_ii`` have
-        mean zero: as control variates they take away all noise where it is Gaussian with that
-        covariance (Assaraf and Caffarel 1999; Mira, Solgi and Imparato 2013).
-        """
+        """Move and estimate from all states."""
         kept = self._run(n_trajectories)
-        center = self.states.mean(axis=0)
         x = np.array([states for states, _ in kept])
-        x -= center
         along = np.array([self.metric.smooth(scores) for _, scores in kept])
-        mean, mean_error = _controlled_mean(x, along)
-        x -= mean
-        along *= x
-        along += self.metric.variances
-        x *= x
-        variance, variance_error = _controlled_mean(x, along)
-        # With few states, the control variate may reduce the variance below zero.
-        variance = np.maximum(variance, 0.1 * x.mean(axis=(0, 1)))
-        return Moments(center + mean, mean_error, variance, variance_error)
+        weights = np.full(x.shape[1], 1.0 / x.shape[1])
+        return Moments.estimated(x, along, self.metric.variances, weights)
 
     def _run(self, n_trajectories: int) -> list[tuple[FloatArray, FloatArray]]:
         """Move; evenly spread states and scores, (n, d) each."""
@@ -381,18 +368,3 @@ class Chains:
         for point, weight in INNER_POINTS:
             along = along + weight * self._score(self.states + 0.5 * (1.0 + point) * change)
         return 0.5 * (along * change).sum(axis=1)
-
-
-def _controlled_mean(values: FloatArray, controls: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean of values (n_states, n, d) less what controls of mean zero explain; standard error."""
-    slopes = _covariances(values, controls)
-    spread = _covariances(controls, controls)
-    slopes = np.divide(slopes, spread, out=np.zeros_like(slopes), where=spread > 0)
-    # States of one chain depend on each other, chains do not.
-    by_chain = values.mean(axis=0) - slopes * controls.mean(axis=0)
-    return by_chain.mean(axis=0), by_chain.std(axis=0, ddof=1) / np.sqrt(len(by_chain))
-
-
-def _covariances(values: FloatArray, others: FloatArray) -> FloatArray:
-    products = np.einsum("tnd,tnd->d", values, others) / (values.shape[0] * values.shape[1])
-    return np.asarray(products - values.mean(axis=(0, 1)) * others.mean(axis=(0, 1)))

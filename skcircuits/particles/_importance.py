@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from skcircuits.numerics._modes import Modes
+from skcircuits.particles._moments import Moments, standard_error
 from skcircuits.protocols import FloatArray, IntArray
 
 Function = Callable[[FloatArray], FloatArray]
@@ -47,16 +48,6 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 # Number of pieces between two modes, which are halved until both halves change by as much as the
 # whole, up to so many nats; at most so many times, and while at most so many are left per mode.
 N_PIECES, TOLERANCE, MAX_HALVINGS, MAX_LEFT = 32, 1e-3, 50, 100
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Means and variances of the target with their standard errors, (d,) each."""
-
-    mean: FloatArray
-    mean_error: FloatArray
-    variance: FloatArray
-    variance_error: FloatArray
 
 
 @dataclass(frozen=True)
@@ -114,28 +105,16 @@ class WeightedDraws:
         return self.points[np.argsort(-self.weights, kind="stable")[:N_HEAVIEST]]
 
     def moments(self, score: Function) -> Moments | None:
-        """Estimate with scores as control variates; None where Stein's identity does not hold.
-
-        Under the target, with v any variances, ``v_i s_i`` and ``(x_i - m_i) v_i s_i + v_i`` have
-        mean zero.
-        """
-        scores = score(self.points)
-        mean = self.weights @ self.points
-        x = self.points - mean
+        """Estimate with scores as control variates; None where Stein's identity does not hold."""
+        x = self.points - self.weights @ self.points
         within = x - self._centers_of_modes(x)[self.labels]
         covariance = (within * self.weights[:, None]).T @ within
-        along = scores @ covariance
-        controls = along, x * along + np.diag(covariance)
-        units = np.sqrt(self.weights @ x**2), self.weights @ x**2
-        if not all(self._is_zero(c, u) for c, u in zip(controls, units)):
+        along, variances = score(self.points) @ covariance, np.diag(covariance)
+        squares = self.weights @ x**2
+        controls = (along, np.sqrt(squares)), (x * along + variances, squares)
+        if not all(self._is_zero(values, units) for values, units in controls):
             return None
-        shift, mean_error = self._controlled_mean(x, controls[0])
-        # Around the new mean; the second control stays one for any centre.
-        x = x - shift
-        variance, variance_error = self._controlled_mean(x**2, x * along + np.diag(covariance))
-        return Moments(
-            mean + shift, mean_error, np.maximum(variance, 0.1 * units[1]), variance_error
-        )
+        return Moments.estimated(self.points[None].copy(), along[None], variances, self.weights)
 
     def _centers_of_modes(self, x: FloatArray) -> FloatArray:
         memberships = np.zeros((self._n_modes, len(x)))
@@ -146,24 +125,8 @@ class WeightedDraws:
     def _is_zero(self, values: FloatArray, units: FloatArray) -> bool:
         """Tell whether means of values, (n, d), are zero beside units and their errors."""
         mean = self.weights @ values
-        error = self._error(values - mean)
+        error = standard_error(values - mean, self.weights)
         return bool((np.abs(mean) <= STEIN_ERROR * units + N_ERRORS * error).all())
-
-    def _controlled_mean(
-        self, values: FloatArray, controls: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Mean of values, (n, d), less what controls of mean zero explain; standard error."""
-        weights = self.weights[:, None]
-        centered = controls - self.weights @ controls
-        spread = (weights * centered**2).sum(axis=0)
-        slopes = (weights * centered * values).sum(axis=0)
-        slopes = np.divide(slopes, spread, out=np.zeros_like(slopes), where=spread > 0)
-        rest = values - slopes * controls
-        mean = self.weights @ rest
-        return mean, self._error(rest - mean)
-
-    def _error(self, centered: FloatArray) -> FloatArray:
-        return np.asarray(np.sqrt(self.weights**2 @ centered**2))
 
 
 def draw_from_modes(
