@@ -45,6 +45,7 @@ class FullGaussians:
     `target` (c, c), `strength`: covariance and number of the rows of its prior.
     `mean_count`: weight of the prior of each mean, in rows at `mean_centre` (c,).
     `jitter` (c,): variance of an observed cell within its recording interval.
+    `ridges`: rows of unit variance that each covariance is drawn towards as well.
     """
 
     stack: GaussianStack
@@ -54,6 +55,7 @@ class FullGaussians:
     mean_count: float
     jitter: FloatArray
     mean_centre: FloatArray | float = field(default=0.0, kw_only=True)
+    ridges: FloatArray | float = field(default=_RIDGE, kw_only=True)
 
     @classmethod
     def guess(cls, covariance: FloatArray, jitter: FloatArray) -> FullGaussians:
@@ -86,7 +88,8 @@ class FullGaussians:
         # K components share the volume of one, in the columns that rows have cells of
         part = np.where(is_observed, n_components ** (-1.0 / max(1, is_observed.sum())), 1.0)
         target = covariances[0] * np.outer(part, part)
-        return FullGaussians(stack, kind, target, 20.0, mean_count, self.jitter, mean_centre=centre)
+        prior = (kind, target, 20.0, mean_count, self.jitter)
+        return FullGaussians(stack, *prior, mean_centre=centre, ridges=_RIDGE / n_components)
 
     def apart(self, numbers: FloatArray, responsibilities: FloatArray) -> Self:
         """Equal components: the first step moves them to their clusters."""
@@ -120,14 +123,19 @@ class FullGaussians:
             scatter, counts = scatter[None], counts.sum(keepdims=True)
         # In proportion to its rows: with equal ridges, the component of most rows would be the
         # narrowest where columns determine one another, and take the rows of all others
-        ridge = (_RIDGE * (counts / max(counts.sum(), 1e-300)))[:, None, None]
-        total = (counts + self.strength)[:, None, None] + ridge
-        prior = self.strength * self.target + ridge * np.eye(len(self.target))
-        covariances = (scatter + prior) / total
+        updated = replace(self, ridges=_RIDGE * (counts / max(counts.sum(), 1e-300)))
+        rows, squares = updated._prior_rows(len(counts))
+        covariances = (scatter + squares) / (counts + rows)[:, None, None]
         # Rounding differs across the diagonal
         covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
         shape = self.stack.shape if self.kind == "tied" else None
-        return replace(self, stack=GaussianStack(means, covariances, shape))
+        return replace(updated, stack=GaussianStack(means, covariances, shape))
+
+    def _prior_rows(self, n_covariances: int) -> tuple[FloatArray, FloatArray]:
+        """Rows in the prior of each covariance, (K,), and their sums of products (K, c, c)."""
+        ridges = np.broadcast_to(self.ridges, n_covariances)
+        unit = ridges[:, None, None] * np.eye(len(self.target))
+        return self.strength + ridges, self.strength * self.target + unit
 
     def adapt(self, sums: Sums, completeness: float) -> Self:
         """Learn the prior of the covariances from the rows.
@@ -182,10 +190,9 @@ class FullGaussians:
     def log_prior(self) -> float:
         """Log prior up to a constant, as the contribution of pseudo-rows."""
         stack = self.stack.distinct
-        ridge = _RIDGE / stack.n_components
-        scatter = self.strength * self.target + ridge * np.eye(len(self.target))
-        traces = np.einsum("kij,ij->k", stack.precisions, scatter)
-        log_prior = (self.strength + ridge) * stack.log_determinants + traces
+        rows, squares = self._prior_rows(stack.n_components)
+        log_prior = rows * stack.log_determinants
+        log_prior += np.einsum("kij,kij->k", stack.precisions, squares)
         away = self.stack.means - self.mean_centre
         pulls = np.sum((away[:, None] @ self.stack.precisions)[:, 0] * away)
         return -0.5 * float(log_prior.sum() + self.mean_count * pulls)

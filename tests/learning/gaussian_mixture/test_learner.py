@@ -26,6 +26,7 @@ from skcircuits.learning.gaussian_mixture._learner import (
     learn_gaussian_mixture,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns, joined_groups
 
 NUMBERS = np.zeros(4, dtype=np.int64)
@@ -462,6 +463,43 @@ def test_prior_of_a_mean_is_a_row_of_the_component(covariance_type):
     expected = -1.25 * np.einsum("kc,kcd,kd->", away, np.linalg.inv(covariances), away)
     without = replace(gaussians, mean_count=0.0)
     assert gaussians.log_prior() - without.log_prior() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "shrunk"])
+def test_covariances_maximise_likelihood_and_log_prior(covariance_type):
+    X = three_groups()
+    X = np.column_stack([X, X[:, 0] - X[:, 1]])  # a relation that only the prior makes inexact
+    table = MixtureTable.prepare(X, np.zeros(X.shape[1], dtype=np.int64))
+    settings = EMSettings(covariance_type=covariance_type, max_iter=5)
+    *_, state = learn_gaussian_mixture(table, 3, settings, np.random.default_rng(0))
+    counts = np.array([20.0, 60.0, 120.0])
+    rows = np.random.default_rng(1).normal(size=(3, 50, 4))
+    rows = np.concatenate([rows, rows[..., :1] - rows[..., 1:2]], axis=2)
+    second = np.einsum("knc,knd->kcd", rows, rows) * counts[:, None, None] / 50
+    first = rows.mean(axis=1) * counts[:, None]
+    tied = covariance_type == "tied"
+    sums = counts, first, second.sum(axis=0) if tied else second
+    found = replace(state.gaussians, strength=0.0, mean_count=0.0).maximize(sums)
+
+    def objective(covariances):
+        stack = GaussianStack(found.stack.means, covariances, found.stack.shape)
+        away = first[:, :, None] * found.stack.means[:, None]
+        scatter = second - away - away.transpose(0, 2, 1)
+        scatter += (
+            counts[:, None, None] * found.stack.means[:, :, None] * found.stack.means[:, None]
+        )
+        inverses = np.linalg.inv(stack.covariances)
+        log_density = -0.5 * counts @ np.linalg.slogdet(stack.covariances)[1]
+        log_density -= 0.5 * np.einsum("kcd,kdc->", inverses, scatter)
+        return log_density + replace(found, stack=stack).log_prior()
+
+    best = found.stack.distinct_covariances
+    for k in range(len(best)):
+        narrow = np.linalg.eigh(best[k])[1][:, 0]
+        for factor in (0.8, 1.2):  # along the relation
+            other = best.copy()
+            other[k] += (factor - 1.0) * (narrow @ best[k] @ narrow) * np.outer(narrow, narrow)
+            assert objective(other) < objective(best)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "shrunk", "factor", "diag"])
