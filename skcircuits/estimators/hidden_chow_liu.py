@@ -168,8 +168,8 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
 
     _max_categories = FEW_VALUES
 
-    def _prepare_rows(self, rows):
-        super()._prepare_rows(rows)
+    def _prepare_rows(self, rows, groups=None):
+        super()._prepare_rows(rows, groups)
         # Of all rows: those that are held out may not decide which values have point masses
         self._facts = {
             j: describe_column(j, rows.X[:, j], rows.weight, 0, self.point_masses)

@@ -285,9 +285,9 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         super()._reset()
         vars(self).pop("_training", None)
 
-    def _prepare_rows(self, rows):
+    def _prepare_rows(self, rows, groups=None):
         if not hasattr(self, "_training"):
-            super()._prepare_rows(rows)
+            super()._prepare_rows(rows, groups)
             self._states = ColumnStates.learn(
                 rows.X, self._schema.cardinalities, rows.weight, groups=self._category_groups
             )

@@ -253,8 +253,8 @@ class Expert:
     def make(self, seed, limits=None, n_restarts=1, **more):
         """The density, unfitted, with `more` parameters of mixtures; for a trial, its limits."""
         parameters = {**dict(self.parameters), "random_state": seed}
-        if limits:
-            parameters |= limits[self.family]
+        if limits is not None:
+            parameters |= limits
         elif parameters.get("n_components", 1) not in (1, "rows"):
             parameters["pool"] = n_restarts
         if self.family == "gaussian_mixture":
@@ -369,12 +369,13 @@ class Trials:
         pairs = PairTables(X, schema.cardinalities)
         self._pairs = pairs if pairs.n_pairs and criterion == "log_likelihood" else None
         self._known = comparison.fits if comparison else {}
-        self._limits, self._trials, self._short = _TRIAL, {}, None
+        # Trials of each expert on the splits so far, and the experts that had the whole trial
+        self._trials, self._tried = {}, []
 
     def on_more_rows(self):
         """The same held-out rows, for experts fitted to as many others as there is time for."""
         more = copy.copy(self)
-        more.splits, more._known, more._trials, more._short = [], {}, {}, None
+        more.splits, more._known, more._trials, more._tried = [], {}, {}, []
         for _, turns in self.splits:
             others = np.flatnonzero(~np.isin(self._table.source, turns[0].table.source))
             more.splits.append((self._table.take(others[:: 1 + len(others) // _MOST_ROWS]), turns))
@@ -392,20 +393,22 @@ class Trials:
         """
         if len(experts) <= _MOST_TRIALS:
             return experts
-        short = copy.copy(self)
-        short.splits, short._limits, short._trials = self.splits[:1], _SHORT_TRIAL, {}
-        short.run(experts)
-        order = np.argsort(-short.weights(experts), kind="stable")
-        self._short = short
+        self._run_within(_SHORT_TRIAL, experts, self.splits[:1])
+        order = np.argsort(-self.weights(experts), kind="stable")
         return [experts[i] for i in np.sort(order[:_MOST_TRIALS])]
 
     def run(self, experts):
-        """Try some experts."""
+        """Try some experts on all splits."""
+        self._run_within(_TRIAL, experts, self.splits)
+        self._tried += experts
+
+    def _run_within(self, limits, experts, splits):
+        """Try some experts within limits; a trial within closer ones goes on."""
         n_draws = _N_DRAWS if self._pairs else 0
         tasks = [
-            (expert, *split, known, self._limits)
+            (expert, *split, known, limits[expert.family])
             for expert in experts
-            for split, known in zip(self.splits, self._begun(expert), strict=True)
+            for split, known in zip(splits, self._begun(expert, limits), strict=False)
         ]
         # One call for all experts and splits: workers stay busy until the last trial
         trials = iter(
@@ -415,16 +418,14 @@ class Trials:
             )
         )
         for expert in experts:
-            self._trials[expert] = [next(trials) for _ in self.splits]
+            self._trials[expert] = [next(trials) for _ in splits]
 
-    def _begun(self, expert):
+    def _begun(self, expert, limits):
         """What is known of the trial of an expert on each split: a trial, a fit or None."""
-        begun = self._known.get(expert.candidate, [None] * len(self.splits))
-        if self._short is None:
-            return begun[: len(self.splits)]
-        first, *_ = self._short._trials[expert]
-        is_whole = self._limits[expert.family] == self._short._limits[expert.family]
-        return [first if is_whole else first.fit, *begun[1:]]
+        begun = list(self._known.get(expert.candidate, [None] * len(self.splits)))
+        for i, trial in enumerate(self._trials.get(expert, [])):
+            begun[i] = trial if trial.limits == limits[expert.family] else trial.fit
+        return begun
 
     def weights(self, experts):
         """Weights (K,) of some experts that minimise the loss of their average.
@@ -436,11 +437,11 @@ class Trials:
             for turn, predictions in self._predictions(experts)
         ]
         if self._pairs:
-            for i, (_, turns) in enumerate(self.splits):
+            for i, (_, turns) in enumerate(self._splits_of(experts)):
                 draws = [self._trials[expert][i].draws for expert in experts]
                 tables = [self._pairs.probabilities(own) for own in draws]
                 parts.append(self._pairs.answers(self._rows(turns), tables))
-        return stacking_weights(parts, _PRIOR_CELLS * len(experts) / len(self._reported))
+        return stacking_weights(parts, _PRIOR_CELLS * len(experts) / len(self._trials))
 
     def column_weights(self, weights):
         """Weights (K, d) of some experts for each column, with the common weights as prior mean.
@@ -463,18 +464,17 @@ class Trials:
 
     def _predictions(self, experts):
         """Each turn of held-out rows, with the predictions of its hidden cells by some experts."""
-        for i, (_, turns) in enumerate(self.splits):
+        for i, (_, turns) in enumerate(self._splits_of(experts)):
             for k, turn in enumerate(turns):
                 yield turn, [self._trials[expert][i].predictions[k] for expert in experts]
 
-    @property
-    def _reported(self):
-        """Trials of all experts, short ones of those that were not tried further."""
-        return {**self._short._trials, **self._trials} if self._short else self._trials
+    def _splits_of(self, experts):
+        """The splits on which all of some experts were tried."""
+        return self.splits[: min(len(self._trials[expert]) for expert in experts)]
 
     def choose(self, most):
         """The experts of largest weight, at most `most`, with their weights."""
-        experts = list(self._trials)
+        experts = self._tried
         weights = self.weights(experts)
         order = np.argsort(-weights, kind="stable")[:most]
         kept = [experts[i] for i in order if weights[i] >= min(_LEAST_WEIGHT, weights.max())]
@@ -490,7 +490,7 @@ class Trials:
         """One row per expert, the chosen ones first, then by loss."""
         rows = [
             {**expert.described(), "weight": chosen.get(expert, 0.0), **self._scores(trials)}
-            for expert, trials in self._reported.items()
+            for expert, trials in self._trials.items()
         ]
         return sorted(rows, key=lambda row: (-row["weight"], row["loss"]))
 
@@ -520,11 +520,12 @@ class Trials:
 
 
 class _Trial(NamedTuple):
-    """Predictions of held-out rows in each turn by an expert, draws from it, and its fit."""
+    """Predictions of held-out rows in each turn by an expert, draws, its fit and the limits."""
 
     predictions: list[Predictions]
     draws: np.ndarray
     fit: object
+    limits: dict
 
 
 def _try(expert, part, turns, known, limits, X, schema, criterion, seed, n_draws):
@@ -536,21 +537,19 @@ def _try(expert, part, turns, known, limits, X, schema, criterion, seed, n_draws
         return known
     bounds = mean_bounds(part.numbers)
     if expert.candidate and not n_draws:
-        state = try_candidate(
-            part, expert.candidate, EMSettings(), seed, **limits[expert.family], begun=known
-        )
+        state = try_candidate(part, expert.candidate, EMSettings(), seed, **limits, begun=known)
         if criterion == "cells":
             predictions = [turn.predict_cells(state, bounds) for turn in turns]
         else:
             predictions = [turn.predict(state) for turn in turns]
-        return _Trial(predictions, X[:0], state)
+        return _Trial(predictions, X[:0], state, limits)
     density = expert.make(seed, limits)
-    density._may_group = False  # states are those of all rows
     with warnings.catch_warnings():
         # a few iterations suffice to compare experts
         warnings.simplefilter("ignore", ConvergenceWarning)
-        density._fit_encoded(X[part.source], schema, part.weights)
+        # States are those of all rows
+        density._fit_encoded(X[part.source], schema, part.weights, groups={})
     circuit = density.circuit_
     draws = circuit.sample(n_draws, random_state=seed) if n_draws else X[:0]
     predictions = [turn.predict_by(circuit, X, criterion, bounds) for turn in turns]
-    return _Trial(predictions, draws, density)
+    return _Trial(predictions, draws, density, limits)

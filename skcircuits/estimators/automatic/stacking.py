@@ -132,9 +132,9 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
         """Set parameters; ``<name>`` is a density or "drop", ``<name>__<parameter>`` its own."""
         return self._set_params("estimators", **params)
 
-    def _learn_rows(self, X, sample_weight, validation=None):
+    def _learn_rows(self, X, sample_weight, validation=None, groups=None):
         self._check_estimators()
-        return super()._learn_rows(X, sample_weight, validation)
+        return super()._learn_rows(X, sample_weight, validation, groups)
 
     def _view_rows(self, rows):
         return rows.in_canonical_order()

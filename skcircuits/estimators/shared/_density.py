@@ -145,7 +145,6 @@ class BaseDensity(
     _mean_bounds = None
     _column_weights = None
     _model = "circuit_"  # the attribute of the result; the others describe the table
-    _may_group = True  # whether rare categories may have a state in common
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, self._model)
@@ -177,13 +176,17 @@ class BaseDensity(
         return self._fit(X, sample_weight)
 
     @fit_context
-    def _fit_encoded(self, X, schema, sample_weight=None, validation=None):
-        """Fit on rows that another estimator has read by its own schema."""
+    def _fit_encoded(self, X, schema, sample_weight=None, validation=None, groups=None):
+        """Fit on rows that another estimator has read by its own schema.
+
+        `groups`: states that rare categories have in common, {} if rows hold these states already;
+        by default they are learned.
+        """
         self.n_features_in_ = len(schema.columns)
         if all(isinstance(name, str) for name in schema.names):
             self.feature_names_in_ = np.array(schema.names, dtype=object)
         self._set_schema(schema)
-        return self._learn_rows(X, sample_weight, validation)
+        return self._learn_rows(X, sample_weight, validation, groups)
 
     def _fit(self, X, sample_weight, X_val=None):
         """Read the tables that users pass, then learn from their rows."""
@@ -191,13 +194,13 @@ class BaseDensity(
         validation = None if X_val is None else self._encode_table(X_val)
         return self._learn_rows(X, check_weights(sample_weight, X), validation)
 
-    def _learn_rows(self, X, sample_weight, validation=None):
+    def _learn_rows(self, X, sample_weight, validation=None, groups=None):
         """Learn from encoded rows."""
         check_observed(X, sample_weight)
         generator = self._make_generator()
         rows = TrainingRows.of(X, sample_weight)
         self._expect_new_categories(rows)
-        self._prepare_rows(rows)
+        self._prepare_rows(rows, groups)
         rows = self._add_validation(self._view_rows(rows), validation, generator)
         self._fit_rows(rows, generator)
         return self
@@ -206,11 +209,11 @@ class BaseDensity(
         """Learn how probable new categories are, from rows as they came: states may join some."""
         self._log_unseen_mass = _log_unseen_mass(rows, self._schema.cardinalities)
 
-    def _prepare_rows(self, rows):
+    def _prepare_rows(self, rows, groups=None):
         """Learn how this density sees the cells of a table: rare categories as one state."""
-        self._category_groups = {}
-        if self._may_group:
-            self._category_groups = learn_groups(rows.X, self._schema.cardinalities)
+        if groups is None:
+            groups = learn_groups(rows.X, self._schema.cardinalities)
+        self._category_groups = groups
 
     def _view_rows(self, rows):
         """Give rows as this density sees them."""
@@ -611,8 +614,8 @@ class DiscreteDensity(CircuitDensity):
 
     _max_categories = 32  # most distinct integers that are states themselves
 
-    def _prepare_rows(self, rows):
-        super()._prepare_rows(rows)
+    def _prepare_rows(self, rows, groups=None):
+        super()._prepare_rows(rows, groups)
         self._states = ColumnStates.learn(
             rows.X,
             self._schema.cardinalities,

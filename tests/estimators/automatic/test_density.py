@@ -383,13 +383,13 @@ def test_weights_of_a_mixture_are_learned_from_many_rows(selection, monkeypatch)
 
 
 def test_candidates_that_are_behind_drop_out_early(monkeypatch):
-    seen, run = [], Trials.run
+    seen, run = [], Trials._run_within
 
-    def counted(trials, experts):
-        seen.append((len(trials.splits), len(experts)))
-        run(trials, experts)
+    def counted(trials, limits, experts, splits):
+        seen.append((len(splits), len(experts)))
+        run(trials, limits, experts, splits)
 
-    monkeypatch.setattr(Trials, "run", counted)
+    monkeypatch.setattr(Trials, "_run_within", counted)
     table = shared_numbers(True)[:100]
     density = AutomaticDensity(selection="cells", random_state=0).fit(table)
     n_candidates = len(density.selection_)
