@@ -63,6 +63,8 @@ N_CONCAVE = 3
 # Numbers of particles and of points around them from which ascents start, the latter such that they
 # have at most so many coordinates in all; range of widths, in standard deviations of the particles.
 N_NEAR, N_FAR, MIN_FAR, MAX_SIZE, WIDTHS = 30, 200, 20, 5e3, (1.0, 100.0)
+# Where ascents start on the line from one mode to another.
+FRACTIONS = 0.25, 0.5, 0.75
 # Largest number of coordinates for which a single mode is represented by weighted draws.
 MAX_DRAWN_FROM = 30
 
@@ -417,10 +419,11 @@ class SVGDProblem:
             if n_known == 1 and d > MAX_DRAWN_FROM:
                 return None
             draws = draw_from_modes(score, log_prob, modes, particles, rng)
-            if draws is None or draws.is_even:
+            if draws is None:
                 break
-            # A draw of unexpected weight may belong to a mode that was missed.
-            starts = np.concatenate([modes.centers, draws.heaviest])
+            # A narrow mode may lie between others, and draws of unexpected weight near one.
+            between = points_between(modes.centers)
+            starts = np.concatenate([modes.centers, between, draws.heaviest])
         return None if draws is None else diagnose_by_draws(score, particles, draws, rng)
 
     def _sparse_metric(
@@ -472,3 +475,11 @@ def points_around(
     widths = np.exp(rng.uniform(low, high, (n_far, 1)))
     noise = metric.stretch(rng.standard_normal((n_far, d)))
     return np.concatenate([particles[chosen], particles.mean(axis=0) + widths * noise])
+
+
+def points_between(centers: FloatArray) -> FloatArray:
+    """Points on the lines between all pairs of centers, (k, d)."""
+    first, second = np.triu_indices(len(centers), 1)
+    fractions = np.array(FRACTIONS)[:, None, None]
+    points = centers[first] + fractions * (centers[second] - centers[first])
+    return np.asarray(points.reshape(-1, centers.shape[1]))

@@ -9,7 +9,7 @@ from skcircuits.numerics._modes import Modes
 from skcircuits.particles._importance import draw_from_modes
 from skcircuits.particles._metric import DiagonalMetric, HessianProbe, TransformedTarget
 from skcircuits.particles._neighborhoods import Neighborhoods
-from skcircuits.particles._problem import points_around
+from skcircuits.particles._problem import SVGDProblem, points_around
 
 
 class Mixture:
@@ -190,3 +190,30 @@ def test_draws_that_miss_a_part_are_refused():
         return np.column_stack([4.0 * rest * X[:, 0] - X[:, 0], -rest])
 
     assert not draws_of(score, log_prob, normal_particles(2)).is_even
+
+
+class Row:
+    """A narrow mode between wide ones, which ascents from around these do not reach."""
+
+    def __init__(self, d):
+        way = np.eye(d)[0]
+        means = np.outer([-8.0, 0.0, 8.0], way)
+        scales = np.ones((3, d)) * [[1.0], [0.4], [1.0]]
+        self.mixture = Mixture([0.4, 0.2, 0.4], means, scales)
+
+    def log_prob_unnormalized(self, X):
+        return self.mixture.log_prob(X)
+
+    def grad_log_prob(self, X):
+        return self.mixture.score(X)
+
+
+def test_a_narrow_mode_between_others_is_found():
+    row = Row(20)
+    way = 8.0 * np.eye(20)[0]
+    noise = normal_particles(20)
+    particles = np.concatenate([noise[:50] - way, noise[50:] + way])
+    assert len(modes_of(row.grad_log_prob, particles).centers) == 2
+    found = SVGDProblem(row, 20).diagnose(particles, None, False)
+    np.testing.assert_allclose(np.sort(found.draws.fractions), [0.2, 0.4, 0.4], atol=0.03)
+    assert found.is_wrong
