@@ -1,5 +1,6 @@
 """Closed forms of expected predictions against enumeration and quadrature."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -449,7 +450,10 @@ def test_kernels_of_features_that_mix_columns(front, name):
         form, reason = find_closed_form(problem)
         assert form.name == "expected kernels of combinations of columns", reason
         assert_exact(form, problem, INCOMPLETE_NUMBERS, with_variance=False, tol=1e-8)
-        assert not form.covers(rows_of(INCOMPLETE_NUMBERS), with_variance=True).any()
+        covered = form.covers(rows_of(INCOMPLETE_NUMBERS), with_variance=True)
+        assert covered.tolist() == [not np.isnan(row[2]) for row in INCOMPLETE_NUMBERS]
+        numbers = [row for row in INCOMPLETE_NUMBERS if not np.isnan(row[2])]
+        assert_exact(form, problem, numbers, tol=1e-8)
 
 
 def test_both_forms_of_kernels_of_the_columns_agree():
@@ -466,6 +470,13 @@ def test_both_forms_of_kernels_of_the_columns_agree():
         svr.intercept_,
         0.3,
     )
+    many = dataclasses.replace(by_features, points=np.tile(svr.support_vectors_, (9, 1)))
+    many = dataclasses.replace(many, coefficients=np.tile(svr.dual_coef_.T / 9.0, (9, 1)))
+    numbers = rows_of([row for row in INCOMPLETE_NUMBERS if not np.isnan(row[2])])
+    expected = by_columns.expectation(numbers, with_variance=True).variance
+    for form in (by_features, many):  # pairs of points, and eigenfunctions of many points
+        variance = form.expectation(numbers, with_variance=True).variance
+        np.testing.assert_allclose(variance, expected, rtol=2e-5)
     rows = rows_of(INCOMPLETE_NUMBERS)
     one, other = (f.expectation(rows, with_variance=False) for f in (by_columns, by_features))
     np.testing.assert_allclose(other.mean, one.mean, rtol=1e-11)

@@ -32,7 +32,7 @@ from skcircuits.parallel import (
 )
 from skcircuits.predictions._closed_forms import NoClosedFormError
 from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions.models._mercer import MixtureExpansion
+from skcircuits.predictions.models._mercer import Conditionals, MixtureExpansion
 from skcircuits.protocols import FloatArray, IntArray
 
 OfStates = MismatchKernel | StateKernel
@@ -85,13 +85,13 @@ def expansion_variance(
     incomplete = incomplete[np.lexsort(missing[incomplete].T)]
     rows = X[incomplete]
     settings: Any = {"circuit": circuit, "kernel": kernel, "n_jobs": n_jobs}
-    expansion = _mixture_expansion(circuit, term, points, coefficients)
+    found = _mixture_expansion(circuit, term, points, coefficients)
     if np.isnan(points[:, own]).any():
         variances = _variances_of_draws(rows, points, coefficients, settings)
-    elif expansion is not None:
-        squared_norm = _squared_norm(kernel, points, coefficients)
+    elif found is not None:
+        squared_norm = squared_norm_of(kernel, points, coefficients)
         parts = Parallel(n_jobs=n_jobs)(
-            delayed(expansion.variances)(rows[chunk], squared_norm)
+            delayed(_variances_of_mixture)(*found, rows[chunk], squared_norm)
             for chunk in row_slices(len(rows), _PATTERN_ROWS)
         )
         variances = np.concatenate([np.zeros(0), *parts])
@@ -107,7 +107,7 @@ def expansion_variance(
     return result
 
 
-def _squared_norm(kernel: Kernel, points: FloatArray, coefficients: FloatArray) -> float:
+def squared_norm_of(kernel: Kernel, points: FloatArray, coefficients: FloatArray) -> float:
     """Σ_ij α_i α_j k(s_i, s_j); pairs of blocks of points are symmetric."""
     result = 0.0
     for block in row_slices(len(points), _POINT_ROWS):
@@ -138,8 +138,8 @@ def _single_term(kernel: Kernel, circuit: Circuit) -> tuple[float, Functions]:
 
 def _mixture_expansion(
     circuit: Circuit, term: tuple[float, Functions], points: FloatArray, coefficients: FloatArray
-) -> MixtureExpansion | None:
-    """The expansion over the components of the circuit; None where it has other units."""
+) -> tuple[MixtureExpansion, GaussianComponents] | None:
+    """The expansion over the components of the circuit, and these; None for other units."""
     try:
         components = GaussianComponents.of(circuit)
     except NoClosedFormError:
@@ -154,7 +154,22 @@ def _mixture_expansion(
         return None
     # Columns that the kernel does not look at have an RBF of width infinity
     gammas = [of_numbers[v].gamma if v in of_numbers else 0.0 for v in components.columns.tolist()]
-    return MixtureExpansion(components, np.sqrt(gammas), of_labels, points, weight * coefficients)
+    expansion = MixtureExpansion(
+        components.columns,
+        components.tables,
+        np.sqrt(gammas),
+        of_labels,
+        points,
+        weight * coefficients,
+    )
+    return expansion, components
+
+
+def _variances_of_mixture(
+    expansion: MixtureExpansion, components: GaussianComponents, X: FloatArray, squared_norm: float
+) -> FloatArray:
+    """Variances of some incomplete rows under a mixture of Gaussians and categories."""
+    return expansion.variances(X, Conditionals.of(components.conditioned(X)), squared_norm)
 
 
 def _variances_of_draws(

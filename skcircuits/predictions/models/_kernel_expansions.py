@@ -57,7 +57,11 @@ from skcircuits.predictions.models._additive import (
     probe,
     score_parts,
 )
-from skcircuits.predictions.models._expansion_variance import expansion_variance
+from skcircuits.predictions.models._expansion_variance import (
+    expansion_variance,
+    squared_norm_of,
+)
+from skcircuits.predictions.models._mercer import Conditionals, MixtureExpansion
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Cosine of the angle below which columns count as orthogonal in the space of the features
@@ -417,7 +421,8 @@ class ProjectedExpansion:
         """Rows that miss few categories and are not very far from all points."""
         covered = is_plainly_missing(rows) & few_combinations(self.features, rows.evidence)
         if with_variance:
-            return np.zeros(len(rows), dtype=bool)
+            # Missing categories would need the variance of every combination of them
+            covered &= ~np.isnan(rows.evidence[:, list(self.features.tables)]).any(axis=1)
         chosen = np.flatnonzero(covered)
         for part in self._parts(rows.evidence[chosen]):
             exponents = self.gamma * np.square(part.means - self._centre).sum(axis=-1)
@@ -425,7 +430,7 @@ class ProjectedExpansion:
         return covered
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the means."""
+        """Compute the moments."""
         mean = np.tile(self.intercept, (len(rows), 1))
         for part in self._parts(rows.evidence):
             n_components, n_combinations, n_rows = part.weights.shape
@@ -439,7 +444,25 @@ class ProjectedExpansion:
                 answers = kernels @ self.coefficients
                 weights = part.weights[:, :, chunk, None]
                 mean[part.rows[chunk]] += (weights * answers).sum(axis=(0, 1))
-        return Expectation.exact(mean)
+        return Expectation.exact(mean, self._variances(rows.evidence) if with_variance else None)
+
+    def _variances(self, X: FloatArray) -> FloatArray:
+        """Variances of rows that miss no category, (n, k), by Mercer's expansion over features."""
+        parts = list(score_parts(self.features, self.components, X))
+        conditioned = Conditionals.of(self.components.conditioned(X))
+        n_features = self.points.shape[1]
+        means = np.empty((len(self.components), len(X), n_features))
+        for part in parts:
+            means[:, part.rows] = part.means[:, 0]
+        conditioned = conditioned.projected(self.features.slopes[self.components.columns], means)
+        scales = np.full(n_features, np.sqrt(self.gamma))
+        kernel, nothing = RBF(self.gamma), np.full((len(X), n_features), np.nan)
+        variances = []
+        for own in self.coefficients.T:
+            expansion = MixtureExpansion(np.arange(n_features), {}, scales, {}, self.points, own)
+            squared_norm = squared_norm_of(kernel, self.points, own)
+            variances.append(expansion.variances(nothing, conditioned, squared_norm))
+        return np.column_stack(variances)
 
     def _parts(self, X: FloatArray) -> Iterator[ScoreParts]:
         return score_parts(self.features, self.components, X, with_covariances=True)

@@ -27,9 +27,9 @@ from scipy.special import gammaln
 
 from skcircuits.kernels.families._structure import UnivariateFunction
 from skcircuits.numerics._arrays import safe_log
-from skcircuits.numerics._gaussian_stack import ConditionalBlock
+from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.parallel import row_slices, single_threaded_blas
-from skcircuits.predictions._components import ConditionedRows, GaussianComponents
+from skcircuits.predictions._components import ConditionedRows
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Relative error of a variance, certified
@@ -51,49 +51,98 @@ FUNCTION_COST, PAIR_COST = 2.0, 1.6
 WASTE = 100
 
 
+class Block(NamedTuple):
+    """Conditional covariances (G, P, r, r) of r missing numbers for P patterns.
+
+    ``group``: the patterns and their rows; ``shape`` (K,): which of G covariances a component has.
+    """
+
+    group: PatternGroup
+    shape: IntArray
+    covariances: FloatArray
+
+
+class Conditionals(NamedTuple):
+    """Conditional distributions of the numbers of rows, a mixture of Gaussians for each.
+
+    ``weights`` (K, n) and ``means`` (K, n, p), observed cells repeated; ``blocks``: covariances of
+    the rows that miss numbers.
+    """
+
+    weights: FloatArray
+    means: FloatArray
+    blocks: list[Block]
+
+    @classmethod
+    def of(cls, conditioned: ConditionedRows) -> Conditionals:
+        """Arrange the covariances by component and pattern."""
+        blocks = []
+        for block in conditioned.blocks:
+            size = block.group.missing.shape[1]
+            covariances = block.distinct_covariances.reshape(size, size, -1, block.group.n_patterns)
+            blocks.append(Block(block.group, block.shape, covariances.transpose(2, 3, 0, 1)))
+        return cls(conditioned.weights, conditioned.means, blocks)
+
+    def projected(self, slopes: FloatArray, means: FloatArray) -> Conditionals:
+        """Give those of linear functions, slopes (p, q), that all are missing, by their means."""
+        blocks = []
+        for group, shape, covariances in self.blocks:
+            own = slopes[group.missing]  # (P, r, q)
+            every = np.tile(np.arange(slopes.shape[1]), (group.n_patterns, 1))
+            whole = PatternGroup(every, every[:, :0], group.rows, group.pattern)
+            blocks.append(Block(whole, shape, np.swapaxes(own, 1, 2) @ covariances @ own))
+        return Conditionals(self.weights, means, blocks)
+
+
 @dataclass(frozen=True, eq=False)
 class MixtureExpansion:
     """A kernel expansion over a mixture of Gaussians times distributions of categories.
 
-    ``scales`` (p,) are the square roots of the kernel's gamma for the numbers of ``components`` (0
-    where it does not look), ``functions`` its factors for the categories that it looks at;
-    ``points`` (m, n_columns) and ``coefficients`` (m,) are those of the expansion.
+    ``columns`` (p,) are those of the numbers, ``tables`` of column to (K, n_states) the
+    probabilities of the states of categories under each component. ``scales`` (p,) are the square
+    roots of the kernel's gamma for the numbers (0 where it does not look), ``functions`` its
+    factors for the categories that it looks at; ``points`` (m, n_columns) and ``coefficients``
+    (m,) are those of the expansion.
     """
 
-    components: GaussianComponents
+    columns: IntArray
+    tables: Mapping[int, FloatArray]
     scales: FloatArray
     functions: Mapping[int, UnivariateFunction]
     points: FloatArray
     coefficients: FloatArray
 
-    def variances(self, X: FloatArray, squared_norm: float) -> FloatArray:
+    def variances(
+        self, X: FloatArray, conditionals: Conditionals, squared_norm: float
+    ) -> FloatArray:
         """Var[f(x) | observed cells] of some rows, shape (n,), given ‖F‖²."""
-        conditioned = self.components.conditioned(X)
+        weights = conditionals.weights
         squared_norm = max(squared_norm, 1e-300)
         with single_threaded_blas():  # its threads cost more than these products
-            parts = list(self._parts(X, conditioned))
-            means, least = _means_and_least_variances(parts, conditioned.weights)
+            parts = list(self._parts(X, conditionals))
+            means, least = _means_and_least_variances(parts, weights)
             # Rounding makes differences of squares no better
             floor = ROUNDING * np.square(means) + 1e-300
             result, sizes = np.zeros(len(X)), np.maximum(least, floor)
             left = np.ones(len(X), dtype=bool)
             while left.any():
                 thresholds = 0.99 * TOLERANCE * sizes / squared_norm
-                found, truncated = _second_moments(parts, conditioned.weights, left, thresholds)
+                found, truncated = _second_moments(parts, weights, left, thresholds)
                 result[left] = (found - np.square(means))[left]
                 errors = thresholds * squared_norm * truncated
                 left &= errors > TOLERANCE * np.maximum(result, floor)
                 sizes = np.maximum(result, np.maximum(floor, 1e-3 * errors / TOLERANCE))
         return result
 
-    def _parts(self, X: FloatArray, conditioned: ConditionedRows) -> Iterator[_Part]:
+    def _parts(self, X: FloatArray, conditionals: Conditionals) -> Iterator[_Part]:
         """Divide rows by how many numbers and which categories they miss."""
         logs = self._log_products(X)
         labels = np.isnan(X[:, list(self.functions)])
-        complete = np.flatnonzero(~np.isnan(X[:, self.components.columns]).any(axis=1))
-        directions = [(complete, self._no_directions(len(complete)))]
-        for block in conditioned.blocks:
-            directions.append((block.group.rows, self._directions(block, conditioned.means)))
+        complete = np.flatnonzero(~np.isnan(X[:, self.columns]).any(axis=1))
+        n_components = len(conditionals.weights)
+        directions = [(complete, self._no_directions(n_components, len(complete)))]
+        for block in conditionals.blocks:
+            directions.append((block.group.rows, self._directions(block, conditionals.means)))
         for rows, own in directions:
             kinds, kind = np.unique(labels[rows], axis=0, return_inverse=True)
             for number, missed in enumerate(kinds):
@@ -102,13 +151,11 @@ class MixtureExpansion:
                 chosen = rows[local]
                 yield _Part(self, chosen, logs[chosen], own.take(local), categories)
 
-    def _directions(self, block: ConditionalBlock, means: FloatArray) -> _Directions:
+    def _directions(self, block: Block, means: FloatArray) -> _Directions:
         """Diagonalise the conditional covariances of a block, in units of the kernel."""
         group, shape = block.group, block.shape
-        size = group.missing.shape[1]
         scales = self.scales[group.missing]  # (P, r)
-        covariances = block.distinct_covariances.reshape(size, size, -1, group.n_patterns)
-        covariances = covariances.transpose(2, 3, 0, 1) * scales[:, :, None] * scales[:, None]
+        covariances = block.covariances * scales[:, :, None] * scales[:, None]
         values, vectors = np.linalg.eigh(covariances)
         spectrum = _Spectrum.of(np.maximum(values[..., ::-1], 0.0))
         rotations = np.swapaxes(vectors[..., ::-1] * scales[:, :, None], -1, -2)
@@ -121,9 +168,8 @@ class MixtureExpansion:
         offsets = (rotations[shape][:, group.pattern] @ centred[..., None])[..., 0]
         return _Directions(maps, spectrum, shape, offsets, group.pattern)
 
-    def _no_directions(self, n_rows: int) -> _Directions:
+    def _no_directions(self, n_components: int, n_rows: int) -> _Directions:
         """The (empty) directions of rows without missing numbers."""
-        n_components = len(self.components)
         maps, offsets = np.zeros((1, 1, 0, len(self.scales))), np.zeros((n_components, n_rows, 0))
         shape, pattern = np.zeros(n_components, dtype=np.intp), np.zeros(n_rows, dtype=np.intp)
         return _Directions(maps, _Spectrum.of(np.zeros((1, 1, 0))), shape, offsets, pattern)
@@ -131,7 +177,7 @@ class MixtureExpansion:
     def _log_products(self, X: FloatArray) -> FloatArray:
         """Logs of the kernel over the observed cells of rows at all points, shape (n, m)."""
         points = self.numbers.T * self.scales
-        cells = (X[:, self.components.columns] - self._centre) * self.scales
+        cells = (X[:, self.columns] - self._centre) * self.scales
         seen = ~np.isnan(cells)
         cells = np.where(seen, cells, 0.0)
         left = np.hstack([2.0 * cells, -seen.astype(np.float64)])
@@ -146,11 +192,11 @@ class MixtureExpansion:
     @cached_property
     def numbers(self) -> FloatArray:
         """Numbers of the points about their middle, shape (p, m)."""
-        return np.ascontiguousarray((self.points[:, self.components.columns] - self._centre).T)
+        return np.ascontiguousarray((self.points[:, self.columns] - self._centre).T)
 
     @cached_property
     def _centre(self) -> FloatArray:
-        numbers = self.points[:, self.components.columns]
+        numbers = self.points[:, self.columns]
         return (numbers.max(axis=0) + numbers.min(axis=0)) / 2.0
 
     def codes(self, v: int) -> IntArray:
@@ -159,7 +205,7 @@ class MixtureExpansion:
 
     def category(self, v: int, k: int) -> tuple[FloatArray, FloatArray]:
         """Masses (S,) of a category under a component, and the kernel between its states."""
-        masses = self.components.tables[v][k]
+        masses = self.tables[v][k]
         states = np.arange(float(len(masses)))
         return masses, self.functions[v].univariate(states[:, None], states)
 
