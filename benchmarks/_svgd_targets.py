@@ -210,3 +210,16 @@ def print_table(title, columns, rows):
         error = deviation / np.sqrt(len(values))
         cells = "".join(f"{m:10.2f} ± {e:4.2f}" for m, e in zip(mean, error))
         print(f"{name:34s}{cells}", flush=True)
+
+
+def draw_table(columns, rows, picture, height=2.6):
+    """Draw the averages of a table as bars, one panel per column."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        1, len(columns), figsize=(12, height), sharey=True, layout="constrained"
+    )
+    for j, (ax, column) in enumerate(zip(axes, columns)):
+        ax.barh(list(rows), [np.mean(values, axis=0)[j] for values in rows.values()])
+        ax.set(xlabel=column if j == 0 else f"log10 error of {column}")
+    figure.savefig(picture, dpi=120)

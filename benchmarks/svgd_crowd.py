@@ -14,7 +14,7 @@ import warnings
 import numpy as np
 import pandas as pd
 from _data import data_path
-from _svgd_targets import SampleErrors, langevin, print_table
+from _svgd_targets import SampleErrors, draw_table, langevin, print_table
 
 from skcircuits import GraphicalSVGDSampler
 from skcircuits.graphical import CrowdsourcingModel
@@ -93,17 +93,7 @@ def main():
     rows["long chains"] = [[row[0], np.nan, np.nan, np.nan] for row in rows["long chains"]]
     print_table(title, COLUMNS, rows)
     if arguments.picture:
-        draw(rows, arguments.picture)
-
-
-def draw(rows, picture):
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 4, figsize=(12, 2.6), sharey=True, layout="constrained")
-    for j, (ax, column) in enumerate(zip(axes, COLUMNS)):
-        ax.barh(list(rows), [np.mean(values, axis=0)[j] for values in rows.values()])
-        ax.set(xlabel=column if j == 0 else f"log10 error of {column}")
-    figure.savefig(picture, dpi=120)
+        draw_table(COLUMNS, rows, arguments.picture)
 
 
 if __name__ == "__main__":

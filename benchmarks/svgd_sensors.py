@@ -23,7 +23,7 @@ from functools import cache, partial
 import numpy as np
 from _results import record
 from _svgd_peers import blackjax_nuts, have_blackjax, particle_max_product
-from _svgd_targets import SampleErrors, langevin, print_table
+from _svgd_targets import SampleErrors, draw_table, langevin, print_table
 
 from skcircuits import GraphicalSVGDSampler
 from skcircuits.graphical import SensorNetwork
@@ -174,7 +174,7 @@ def large(arguments):
                 rows.setdefault(f"{method}, n={n_particles}", []).append(errors)
     print_table("100 sensors: error, and posterior against long chains", LARGE_COLUMNS, rows)
     if arguments.picture:
-        draw_bars(rows, arguments.picture)
+        draw_table(LARGE_COLUMNS, rows, arguments.picture, height=6.0)
 
 
 @cache
@@ -218,16 +218,6 @@ def large_samples(network, positions, rng, n_particles):
     yield "Langevin", langevin(network, guess, rng, n_steps=2000, step=2e-5)
     for name, diverse in PEERS.items():
         yield name, particle_max_product(network, guess, rng, diverse=diverse)
-
-
-def draw_bars(rows, picture):
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 4, figsize=(14, 6), sharey=True, layout="constrained")
-    for j, (ax, column) in enumerate(zip(axes, LARGE_COLUMNS)):
-        ax.barh(list(rows), [np.mean(values, axis=0)[j] for values in rows.values()])
-        ax.set(xlabel=column if j == 0 else f"log10 error of {column}")
-    figure.savefig(picture, dpi=120)
 
 
 def main():
