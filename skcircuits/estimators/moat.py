@@ -17,7 +17,11 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.shared._density import BaseDensity, ColumnStates, check_observed
 from skcircuits.estimators.shared._fitting import TrainingRows, ValidationMixin, drive
-from skcircuits.estimators.shared._moat_queries import RestrictedTrees, TreeQueriesMixin
+from skcircuits.estimators.shared._moat_queries import (
+    ColumnOfTrees,
+    RestrictedTrees,
+    TreeQueriesMixin,
+)
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.trees import (
     MAX_COMPLETIONS,
@@ -151,6 +155,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     """
 
     _model = "mixture_"
+    _column_type = ColumnOfTrees
     _parameter_constraints: ClassVar[dict] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "init": [StrOptions({"mutual_information", "published", "random"})],
@@ -430,15 +435,16 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         log_mass = self._log_states(evidence, MAX_EXACT_COMPLETIONS)
         return log_mass - self._states.discretizer.log_volume(observed)
 
-    def _coverage(self, boxes, observed):
+    def _coverage(self, boxes, observed, columns=None):
         """Fraction of each state of each column that lies in each box, (n_boxes, k) each."""
         if boxes.totals:
             way_out = "Use to_circuit(n_trees), a mixture of drawn trees, or method='estimate'."
             message = must("Sums and counts of columns", "be asked of a circuit", way_out)
             raise CircuitPropertyError(message)
-        coverage = self._states.discretizer.coverage(boxes)
+        columns = range(observed.shape[1]) if columns is None else columns
+        coverage = self._states.discretizer.coverage(boxes, columns)
         states = self._states.discretizer.encode(observed)
-        for column, own in enumerate(coverage):
+        for column, own in zip(columns, coverage, strict=True):
             cells = observed[:, column]
             seen = ~np.isnan(cells)
             # An observed cell covers its own state whole if the box holds the cell, else nothing
@@ -452,7 +458,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
 
     def _restricted(self, boxes, observed):
         return RestrictedTrees(
-            self._coverage(boxes, observed),
+            self._coverage,
             boxes,
             observed,
             self._states,

@@ -6,7 +6,7 @@ because every bin has a width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -192,10 +192,11 @@ class Discretizer:
                 X[..., j] = _known(values)[own]
         return X
 
-    def coverage(self, boxes: Boxes) -> list[FloatArray]:
-        """Fraction of each state that lies in each box."""
+    def coverage(self, boxes: Boxes, columns: Iterable[int] | None = None) -> list[FloatArray]:
+        """Fraction of each state of all or some columns that lies in each box."""
         fractions = []
-        for j, (values, bins) in enumerate(zip(self.values, self.bins, strict=True)):
+        for j in range(len(self.values)) if columns is None else columns:
+            values, bins = self.values[j], self.bins[j]
             # Open sides become infinite bounds
             lower = np.nan_to_num(boxes.lower[:, j], nan=-np.inf)
             upper = np.nan_to_num(boxes.upper[:, j], nan=np.inf)

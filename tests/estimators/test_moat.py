@@ -692,3 +692,21 @@ def test_hundreds_of_categories_meet_rare_bins_up_to_rounding():
     X = pd.DataFrame({"a": [f"c{i}" for i in range(200)] * 2, "b": rng.normal(size=400)})
     density = MoATDensity(max_iter=3, random_state=0).fit(X)
     assert np.isfinite(density.score_samples(X)).all()
+
+
+def test_quantiles_take_few_estimates_per_state(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 1)) + rng.normal(size=(300, 8))
+    density = make(max_iter=2).fit(X)
+    n_asked = []
+    estimate = MoATDensity._log_states
+
+    def counted(self, evidence, most_completions):
+        n_asked.append(len(evidence))
+        return estimate(self, evidence, most_completions)
+
+    monkeypatch.setattr(MoATDensity, "_log_states", counted)
+    lower, upper = density.interval(0.8, 2, given="x0 > 0.5", kind="highest_density")
+    assert sum(n_asked) <= 1 + len(density.bin_edges_[2])
+    reached = [density.probability(f"x2 <= {end}", given="x0 > 0.5") for end in (lower, upper)]
+    assert reached[1] - reached[0] == pytest.approx(0.8, abs=0.01)

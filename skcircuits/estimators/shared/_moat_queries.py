@@ -5,8 +5,10 @@ from scipy.special import softmax
 
 from skcircuits.circuits.queries._restricted import Evidence
 from skcircuits.estimators._base import check_is_fitted, make_generator
+from skcircuits.estimators.shared.queries._quantiles import ColumnUnderConditions
 from skcircuits.estimators.shared.queries._totals import as_box
 from skcircuits.exceptions import CircuitPropertyError, must, require_count
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.trees import conditional_marginals, edges_of, sample_trees, sampled_circuit
 
 _METHODS = {"auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
@@ -149,19 +151,37 @@ class TreeQueriesMixin:
         return columns
 
 
+class ColumnOfTrees(ColumnUnderConditions):
+    """A column whose distribution function follows from the probabilities of its states.
+
+    Within a state it is that of the bin, so that bisections take no further draws of trees.
+    """
+
+    def _box_moments(self):
+        return self._model.moments_in_order(self._at)
+
+    def _log_mass(self, cut, box_of):
+        fraction = self._model.fraction_within(self._at, cut, box_of)
+        return self._weighed.log_mass[box_of] + safe_log(fraction)
+
+
 class RestrictedTrees:
     """Answers under boxes, as `RestrictedCircuit` gives them.
 
-    `coverage` holds per column the fraction of each state that lies in each box, (n_boxes, k);
+    `coverage_of` gives per column the fraction of each state that lies in each box, (n_boxes, k);
     `log_mass_of` gives log probabilities of such evidence, `draw_states` completions of one row,
     `find_best` most probable ones. They are exact where few joint states are possible, else
     averages over trees and searches.
     """
 
-    def __init__(self, coverage, boxes, observed, states, *, log_mass_of, draw_states, find_best):
-        self._coverage, self._boxes, self._observed = coverage, boxes, observed
+    def __init__(
+        self, coverage_of, boxes, observed, states, *, log_mass_of, draw_states, find_best
+    ):
+        self._coverage_of, self._coverage = coverage_of, coverage_of(boxes, observed)
+        self._boxes, self._observed = boxes, observed
         self._discretizer, self._log_mass_of = states.discretizer, log_mass_of
         self._bins = states.restricted_bins(Evidence(observed, as_box(boxes)))
+        self._masses = {}  # of the columns that were asked for
         self._draw_states, self._find_best = draw_states, find_best
 
     @property
@@ -175,18 +195,36 @@ class RestrictedTrees:
 
     def moments(self):
         """Means and variances of all columns, (n_boxes, d) each."""
-        means, variances = np.empty((2, *self._observed.shape))
-        for j, masses in enumerate(self._state_masses()):
-            own, spread = self._moments_of_states(j)
-            means[:, j] = (masses * own).sum(axis=1)
-            variances[:, j] = (masses * (spread + (own - means[:, [j]]) ** 2)).sum(axis=1)
-        is_seen = ~np.isnan(self._observed)
-        return np.where(is_seen, self._observed, means), np.where(is_seen, 0.0, variances)
+        columns = [self._moments(j, self._state_masses(j)) for j in range(len(self._coverage))]
+        means, variances = (np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
+        return means, variances
+
+    def moments_in_order(self, j):
+        """Means and variances of one column, (n_boxes,) each, as `fraction_within` has them."""
+        return self._moments(j, self._ordered_masses(j))
+
+    def _moments(self, j, masses):
+        """Means and variances of a column with masses (n_boxes, k) of its states."""
+        own, spread = self._moments_of_states(j)
+        mean = (masses * own).sum(axis=1)
+        variance = (masses * (spread + (own - mean[:, None]) ** 2)).sum(axis=1)
+        cells = self._observed[:, j]
+        is_seen = ~np.isnan(cells)
+        return np.where(is_seen, cells, mean), np.where(is_seen, 0.0, variance)
+
+    def fraction_within(self, j, cut, box_of):
+        """Probability (n_cut,) of boxes that are cut in a column, each given the box it is part of.
+
+        `box_of` (n_cut,): numbers of those boxes.
+        """
+        (own,) = self._coverage_of(cut, self._observed[box_of], [j])
+        whole = self._coverage[j][box_of]
+        part = np.divide(own, whole, out=np.zeros_like(own), where=whole > 0)
+        return (self._ordered_masses(j)[box_of] * part).sum(axis=1)
 
     def state_probabilities(self):
         """Distribution of every column whose states are codes, (n_boxes, k) each."""
-        masses = self._state_masses()
-        found = {j: masses[j] for j in self.cardinalities}
+        found = {j: self._state_masses(j) for j in self.cardinalities}
         for j, groups in enumerate(self._discretizer.groups):
             if groups is not None:
                 # Of a state, the categories in a box are equally probable
@@ -271,19 +309,33 @@ class RestrictedTrees:
             return groups.first_members(self._allowed_categories(j)).astype(np.float64)
         return np.broadcast_to(self._discretizer.values[j], self._coverage[j].shape)
 
-    def _state_masses(self):
-        """Distributions of the states of each column, (n_boxes, k) each."""
-        ends = np.cumsum([own.shape[1] for own in self._coverage])
-        starts = ends - [own.shape[1] for own in self._coverage]
+    def _state_masses(self, j):
+        """Distribution of the states of a column, (n_boxes, k)."""
+        return softmax(self._log_masses(j, np.eye(self._coverage[j].shape[1])), axis=1)
+
+    def _ordered_masses(self, j):
+        """Distribution of the states of a column from probabilities of several lowest ones.
+
+        Estimates of nested boxes have errors alike, which cancel in their ratios.
+        """
+        if j not in self._masses:
+            log_reached = self._log_masses(j, np.tri(self._coverage[j].shape[1]))
+            reached = np.exp(log_reached - log_reached[:, -1:])
+            self._masses[j] = np.diff(np.maximum.accumulate(reached, axis=1), prepend=0.0)
+        return self._masses[j]
+
+    def _log_masses(self, j, parts):
+        """Log probabilities (n_boxes, n_parts) of boxes with a column in sets of its states.
+
+        `parts` (n_parts, k): 1 where a state is in a set.
+        """
+        start = sum(own.shape[1] for own in self._coverage[:j])
         whole = np.concatenate(self._coverage, axis=1)
-        found = []
-        for start, end in zip(starts, ends):
-            n_states = end - start
-            # One row of evidence per box and state: the box with the column in that state
-            each = np.repeat(whole, n_states, axis=0)
-            each[:, start:end] *= np.tile(np.eye(n_states), (len(whole), 1))
-            log_mass = np.full(len(each), -np.inf)
-            possible = np.flatnonzero(each[:, start:end].any(axis=1))
-            log_mass[possible] = self._log_mass_of(each[possible])
-            found.append(softmax(log_mass.reshape(len(whole), n_states), axis=1))
-        return found
+        # One row of evidence per box and set
+        each = np.repeat(whole, len(parts), axis=0)
+        own = slice(start, start + parts.shape[1])
+        each[:, own] *= np.tile(parts, (len(whole), 1))
+        log_mass = np.full(len(each), -np.inf)
+        possible = np.flatnonzero(each[:, own].any(axis=1))
+        log_mass[possible] = self._log_mass_of(each[possible])
+        return log_mass.reshape(len(whole), -1)

@@ -655,5 +655,9 @@ class ConditionalDensity(QueriesMixin):
     def _point_masses(self, column):
         return self._parent._point_masses(column)
 
+    @property
+    def _column_type(self):
+        return self._parent._column_type
+
     def _make_conditional(self, weighed, columns):
         return ConditionalDensity(self._parent, weighed, self._columns[columns])

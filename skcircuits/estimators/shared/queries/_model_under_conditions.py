@@ -377,6 +377,8 @@ class ModelUnderConditions:
     ``_restricted(boxes, observed)``, a `RestrictedCircuit`; ``_schema`` describes its columns.
     """
 
+    _column_type = ColumnUnderConditions
+
     def _draw_given(self, weighed, n_samples, generator):
         """Draws (n_samples, n_conditions, d) of encoded rows."""
         weights, counts = weighed.weights, np.zeros(len(weighed.log_mass), dtype=np.int64)
@@ -475,7 +477,7 @@ class ModelUnderConditions:
         at = int(self._own_columns(np.arange(self._width))[j])
         known, model = self._schema.columns[j], self._model_of(weighed)
         evidence, points = self._log_evidence, self._point_masses
-        return ColumnUnderConditions(known, at, weighed, model, evidence, points)
+        return self._column_type(known, at, weighed, model, evidence, points)
 
     def _most_probable(self, weighed):
         """Most probable row under each condition, in the form for users."""

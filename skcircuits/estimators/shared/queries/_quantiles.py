@@ -91,10 +91,14 @@ class ColumnUnderConditions:
     def _moments(self):
         """Mean and standard deviation, (n_conditions, 1) each."""
         weighed = self._weighed
-        means, variances = (values[:, self._at] for values in self._model.moments())
+        means, variances = self._box_moments()
         mean = weighed.average(means)
         spread = weighed.average(variances + (means - mean[weighed.condition_of]) ** 2)
         return mean[:, None], np.sqrt(spread)[:, None] + 1e-300
+
+    def _box_moments(self):
+        """Means and variances (n_boxes,) of the column."""
+        return tuple(values[:, self._at] for values in self._model.moments())
 
     def _distribution(self, x):
         """Probability (n_conditions, k) that the column is at most at x (n_conditions, k)."""
@@ -107,12 +111,16 @@ class ColumnUnderConditions:
         upper[:, at] = np.fmin(upper[:, at], x)
         is_empty = (cut.lower[:, at] > x) | (observed[repeat, at] > x)
         upper[is_empty, at] = np.nan
-        log_mass = self._log_evidence(replace(cut, upper=upper), observed[repeat])
+        log_mass = self._log_mass(replace(cut, upper=upper), repeat)
         log_mass = np.where(is_empty, -np.inf, log_mass).reshape(-1, n_levels)
         ratio = np.exp(log_mass - weighed.log_total[weighed.condition_of][:, None])
         reached = np.zeros((len(weighed), n_levels))
         np.add.at(reached, weighed.condition_of, ratio)
         return reached
+
+    def _log_mass(self, cut, box_of):
+        """Log probabilities of boxes that are cut in the column, each out of one of a condition."""
+        return self._log_evidence(cut, self._weighed.conditions.observed[box_of])
 
     def _whole_constants(self, x):
         """Numbers up to which all that counts as that of a constant column lies, or nothing."""
