@@ -18,7 +18,13 @@ from _timing import fastest
 from twenty import load
 
 from skcircuits.parallel import row_slices, thread_map
-from skcircuits.trees import Schedule, StateLayout, learn_all_trees, start_training
+from skcircuits.trees import (
+    Schedule,
+    StateLayout,
+    complete_rows,
+    learn_all_trees,
+    start_training,
+)
 
 _THREAD_ROUNDS = 25
 
@@ -50,7 +56,8 @@ def prepared(name):
     codes = train.astype(np.int64)
     layout = StateLayout(np.full(codes.shape[1], 2))
     start = time.process_time()
-    training = start_training(codes, layout, 1, np.random.default_rng(0))
+    (rows,) = complete_rows([codes], layout)
+    training = start_training(rows, layout, 1, np.random.default_rng(0))
     return training, codes, time.process_time() - start
 
 
@@ -95,9 +102,8 @@ def report_large(n_rows=128):
     training, codes, seconds = prepared("ad")
     start = time.perf_counter()
     schedule = Schedule(1, 0.05, 1024)
-    for epoch in learn_all_trees(
-        training, codes[:n_rows], np.random.default_rng(0), schedule, n_jobs=2
-    ):
+    (rows,) = complete_rows([codes[:n_rows]], training.parameterization.layout)
+    for epoch in learn_all_trees(training, rows, np.random.default_rng(0), schedule, n_jobs=2):
         epoch.mixture.log_prob(codes[:n_rows], n_jobs=2)
     per_row = (time.perf_counter() - start) / n_rows
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
