@@ -245,9 +245,9 @@ class BBISWeighter(
             If the target has zeros next to the samples, if marginals contradict the probabilities
             of known states (all of up to 4096, or else probable ones that a search finds, if they
             hold most of the probability), if few samples carry nearly all of the weight (or
-            would do so without the uniform weights), if the weights hardly bring the samples closer
-            to the target, or if its score is not the gradient of its log density or depends on
-            other rows.
+            would do so without the uniform weights), if all samples of a density are equal, if the
+            weights hardly bring the samples closer to the target, or if its score is not the
+            gradient of its log density or depends on other rows.
         """
         X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)
@@ -642,6 +642,8 @@ class BBISWeighter(
                 f"marginal probabilities are wrong by up to {found.marginal_error:.2g}, to judge "
                 "by the probabilities of the samples and of other states"
             )
+        elif n_distinct == 1 and self._problem.is_continuous:
+            fault = "all samples are equal, so that weights change nothing"
         elif size < _FEW_SAMPLES and n_distinct > _FEW_PART * size:
             fault = (
                 f"few of {n_distinct} distinct samples carry nearly all weight (effective sample "

@@ -110,6 +110,24 @@ def test_single_sample_has_all_weight(model):
     assert_array_equal(weighter.weights_, [1.0])
 
 
+def test_equal_samples_of_a_density_are_warned_of():
+    with pytest.warns(UserWarning, match="all samples are equal"):
+        BBISWeighter(target=GaussianMRF(np.eye(2), np.zeros(2))).fit(np.ones((30, 2)))
+
+
+@pytest.mark.parametrize("shift", [0.5, 1.0, -1.0])
+def test_samples_that_are_no_states_of_a_target_are_refused(shift):
+    class Fair:
+        cardinalities = (2, 2)
+
+        def log_prob_unnormalized(self, X):
+            return np.log(np.full((2, 2), 0.25))[tuple(X.astype(int).T)]
+
+    samples = np.array([[0.0, 1.0], [1.0, 0.0]]) + shift
+    with pytest.raises(ValueError, match="must be states between 0 and 1"):
+        BBISWeighter(target=Fair()).fit(samples)
+
+
 def test_expectation_of_collapsed_samples_is_exact(model, anywhere):
     weighter = BBISWeighter(target=model, collapse=[0, 4, 8]).fit(anywhere[:30])
     mean = weighter.expectation(lambda X: X)

@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import softmax
 
 from skcircuits.exceptions import ZeroProbabilityError, must
-from skcircuits.numerics._arrays import float_array
+from skcircuits.graphical.inference._rows import read_rows
+from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.stein import stein_discrepancy
 from skcircuits.stein._targets import is_continuous, log_probabilities, state_counts
 from skcircuits.stein.gram import distinct_gram
@@ -24,6 +25,11 @@ def possible_rows(target, samples):
     """Find the samples of positive probability under the target; all others have weight zero."""
     if not hasattr(target, "log_prob_unnormalized"):
         return np.arange(len(samples))
+    # Circuits have names for their columns, and other values are impossible
+    if not is_continuous(target) and not isinstance(target.cardinalities, Mapping):
+        counts = integers(target.cardinalities, "cardinalities of the target")
+        if min(counts, default=0) > 0:  # else refused by name, later
+            read_rows(samples, np.array(counts))
     possible = np.flatnonzero(~np.isneginf(log_probabilities(target, samples)))
     if not len(possible):
         condition = "have positive probability under the target, at least one of them"
