@@ -61,7 +61,7 @@ class ChowLiuDensity(DiscreteDensity):
     lies an exponential tail whose probability is about 1 / (n_rows + 1), so that no number is
     impossible. A value that many rows have, such as zero in a column of debts, is a further state:
     a point mass, which enters scores with its probability instead of a density. Integers that did
-    not occur in `fit` are treated as missing.
+    not occur in `fit` are treated as new categories.
 
     If cells are missing, the tree is learned from the pairs of cells that are observed together,
     and its tables by expectation maximisation, which starts from them. The trees of a mixture are

@@ -96,7 +96,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     Notes
     -----
     Categories, and up to twelve evenly spaced integers, have categorical emissions; integers that
-    did not occur in `fit` are treated as missing. Other numerical columns have histograms on
+    did not occur in `fit` are treated as new categories. Other numerical columns have histograms on
     quantiles of the column, with exponential tails and with point masses at values that are
     repeated very often, or joint normal distributions with similar columns. The likelihood of a
     number is the probability of the interval in which it was recorded, so that frequent values do
@@ -277,6 +277,10 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
             return self.is_categorical_
         values = self._states.discretizer.values
         return np.array([known is not None and _are_even(known) for known in values])
+
+    @property
+    def _has_states(self):
+        return self._has_categories
 
     def _known(self, X):
         return np.where(self._has_categories, super()._known(X), X)

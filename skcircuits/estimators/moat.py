@@ -124,7 +124,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     falls, so that scores are densities in the original units. On each side of the observed range
     lies an exponential tail whose probability is about 1 / (n_rows + 1), so that no number is
     impossible. A value that many rows have, such as zero in a column of debts, is a further state:
-    a point mass, which enters scores with its probability instead of a density.
+    a point mass, which enters scores with its probability instead of a density. Integers that did
+    not occur in `fit` are treated as new categories.
 
     In tables of 512 or more columns, gradients are computed in single precision and neglect changes
     of edge weights below a two-thousandth of the degree of a vertex in the Laplacian, which is much
@@ -242,9 +243,9 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         generator = make_generator(self.random_state)
         check_observed(X, sample_weight)
         rows = TrainingRows.of(X, sample_weight)
-        if first:
-            self._expect_new_categories(rows)
         self._prepare_rows(rows)
+        if first:
+            self._expect_new_states(rows)
         rows = self._view_rows(rows)
         (completions,) = self._complete([rows.codes], rows.weight)
         if first:
@@ -387,6 +388,13 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             "node_marginals_": self._by_column(nodes),
             "_seed": seed,
         }
+
+    @property
+    def _has_states(self):
+        return self._states.discretizer.is_categorical
+
+    def _known(self, X):
+        return self._states.known(X)
 
     def _codes(self, X):
         """State numbers, -1 where missing."""

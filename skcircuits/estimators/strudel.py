@@ -71,7 +71,7 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
     lies an exponential tail whose probability is about 1 / (n_rows + 1), so that no number is
     impossible. A value that many rows have, such as zero in a column of debts, is a further state:
     a point mass, which enters scores with its probability instead of a density. Integers that did
-    not occur in `fit` are treated as missing.
+    not occur in `fit` are treated as new categories.
 
     For the growth of the structure, every incomplete row counts as its probable completions by a
     Chow-Liu tree, each with its probability. The parameters are then learned from the incomplete

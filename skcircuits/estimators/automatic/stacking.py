@@ -156,6 +156,7 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
             if refits:
                 self.estimators_ = self._fit_members(self._members(seeds), rows, None, fit)
         self.circuit_ = self._mixture(self.weights_)
+        self._expect_new_states(rows)
         fitted = iter(self.estimators_)
         self.named_estimators_ = Bunch(
             **{name: e if _is_dropped(e) else next(fitted) for name, e in self.estimators}
@@ -222,6 +223,12 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
             )
             message = must("Estimators", condition, way_out, columns=names)
             raise CircuitPropertyError(message) from error
+
+    @property
+    def _has_states(self):
+        # Those of all densities, once these are fitted
+        masks = [member._has_states for member in getattr(self, "estimators_", [])]
+        return np.all(masks, axis=0) if masks else super()._has_states
 
     def _known(self, X):
         # What one density knows is possible under the mixture

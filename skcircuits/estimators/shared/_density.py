@@ -199,15 +199,20 @@ class BaseDensity(
         check_observed(X, sample_weight)
         generator = self._make_generator()
         rows = TrainingRows.of(X, sample_weight)
-        self._expect_new_categories(rows)
         self._prepare_rows(rows, groups)
+        self._expect_new_states(rows)
         rows = self._add_validation(self._view_rows(rows), validation, generator)
         self._fit_rows(rows, generator)
         return self
 
-    def _expect_new_categories(self, rows):
-        """Learn how probable new categories are, from rows as they came: states may join some."""
-        self._log_unseen_mass = _log_unseen_mass(rows, self._schema.cardinalities)
+    def _expect_new_states(self, rows):
+        """Learn how probable new states are, from rows as they came: states may join some."""
+        self._log_unseen_mass = _log_unseen_mass(rows, self._has_states)
+
+    @property
+    def _has_states(self):
+        """Mask of the columns whose values are states, categories or numbers, shape (d,)."""
+        return self._schema.is_categorical
 
     def _prepare_rows(self, rows, groups=None):
         """Learn how this density sees the cells of a table: rare categories as one state."""
@@ -266,9 +271,15 @@ class BaseDensity(
         the next row contains a new category of its column, (s + 1/2) / (n + 1), where s of the n
         observed cells were the only ones with their category (Good, 1953, "The Population
         Frequencies of Species and the Estimation of Population Parameters"). The probabilities of
-        known categories are conditional on the category being known.
+        known categories are conditional on the category being known. The same holds for new
+        integers if the integers of a column are its states.
         """
-        log_density = self._log_density(self._read_table(X))
+        encoded = self._read_table(X)
+        log_density = self._log_density(encoded)
+        known = self._known(encoded)
+        if known is not encoded:
+            is_new = np.isnan(known) & ~np.isnan(encoded)
+            log_density += is_new @ self._log_unseen_mass
         if self.is_categorical_.any():
             X = self._check_table(X, reset=False)  # lists have no columns
             for column, (rows, _) in self._schema.unseen_categories(X).items():
@@ -282,8 +293,8 @@ class BaseDensity(
         ----------
         X : array-like of shape (n_samples, n_features)
             Encoded rows, with categories given by their codes in ``categories_``. A number that is
-            not a state of its column has probability zero here, whereas `score_samples` treats it
-            as missing.
+            not a state of its column has probability zero here, whereas `score_samples` gives it
+            that of new states.
 
         Returns
         -------
@@ -503,14 +514,15 @@ def with_other_units(circuit, convert):
     return Circuit(rebuild(circuit.root, converted))
 
 
-def _log_unseen_mass(rows, cardinalities):
-    """Log probability that a cell has a new category, shape (d,); 0 for numbers."""
-    log_mass = np.zeros(len(cardinalities))
-    for j in np.flatnonzero(cardinalities):
+def _log_unseen_mass(rows, has_states):
+    """Log probability that a cell has a new state, shape (d,); 0 for other numbers."""
+    log_mass = np.zeros(len(has_states))
+    for j in np.flatnonzero(has_states):
         seen = ~np.isnan(rows.X[:, j])
-        counts = np.bincount(rows.X[seen, j].astype(np.intp), rows.weight[seen])
+        _, states = np.unique(rows.X[seen, j], return_inverse=True)
+        counts = np.bincount(states, rows.weight[seen])
         n_single = np.count_nonzero((counts > 0) & (counts <= 1))
-        # Good-Turing: as probable as the categories that occurred once
+        # Good-Turing: as probable as the states that occurred once
         log_mass[j] = np.log((n_single + 0.5) / (counts.sum() + 1.0))
     return log_mass
 
@@ -627,6 +639,10 @@ class DiscreteDensity(CircuitDensity):
 
     def _view_rows(self, rows):
         return self._states.encode_rows(rows.in_canonical_order())
+
+    @property
+    def _has_states(self):
+        return self._states.discretizer.is_categorical
 
     def _known(self, X):
         return self._states.known(X)

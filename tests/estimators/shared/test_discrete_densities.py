@@ -95,11 +95,18 @@ def test_circuit_speaks_original_units(name):
 
 
 @every_density
-def test_numbers_that_are_no_state_count_as_missing(name, X):
+def test_numbers_that_are_no_state_count_as_new_categories(name, X):
+    X = X.copy()
+    X[[0, 1], 1] = [2.0, 3.0]  # once each
     density = fit(make(name), X)
-    strange, incomplete = X[:3].copy(), X[:3].copy()
-    strange[:, 1], incomplete[:, 1] = 7.0, np.nan
-    np.testing.assert_array_equal(density.score_samples(strange), density.score_samples(incomplete))
+    strange, incomplete = X[2:5].copy(), X[2:5].copy()
+    strange[:, 1], incomplete[:, 1] = 9.0, np.nan
+    expected = density.score_samples(incomplete) + np.log(2.5 / 301)
+    np.testing.assert_allclose(density.score_samples(strange), expected, rtol=1e-12)
+    # Their other cells are completed as if the cell were missing
+    strange[:, 2] = incomplete[:, 2] = np.nan
+    drawn = [density.sample(2, X=rows, random_state=0)[:, :, 2] for rows in (strange, incomplete)]
+    np.testing.assert_array_equal(*drawn)
 
 
 @every_density
