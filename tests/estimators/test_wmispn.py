@@ -83,6 +83,10 @@ def test_conditional_queries_agree_with_the_own_sampler(density):
     for _ in range(8):
         query, given = random_query(rng), random_query(rng)
         kept = draws[draws.eval(given)]
+        if len(kept) < 100:
+            # Too few for a comparison under this condition, which has to be rare
+            assert density.probability(given) < 2e-3
+            continue
         fraction = kept.eval(query).mean()
         expected = density.probability(query, given=given)
         assert abs(fraction - expected) < 4 * np.sqrt(expected * (1 - expected) / len(kept)) + 1e-12
