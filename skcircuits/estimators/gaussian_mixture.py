@@ -88,7 +88,8 @@ class GaussianMixtureDensity(CircuitDensity):
 
         - ``"full"``: one covariance per component, shrunk towards the covariance of a single
           component, scaled to an equal fraction of its volume [1]_.
-        - ``"shrunk"``: one covariance per component, shrunk towards a common one.
+        - ``"shrunk"``: one covariance per component, shrunk towards a common one, times a scale of
+          the component.
         - ``"tied"``: one covariance for all components, shrunk towards its diagonal.
         - ``"factor"``: one covariance of low rank plus a diagonal for all components (factor
           analysis [2]_), which can be learned from wide tables.

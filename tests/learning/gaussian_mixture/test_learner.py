@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import FactorAnalysis
@@ -555,3 +556,56 @@ def test_a_trial_goes_on_where_it_was_interrupted(is_done):
     np.testing.assert_array_equal(again.weights, whole.weights)
     for one, other in zip(moments(table, again), moments(table, whole), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def shrunk_gaussians(X, n_components=3):
+    table = MixtureTable.prepare(X, np.zeros(X.shape[1], dtype=np.int64))
+    settings = EMSettings(covariance_type="shrunk", max_iter=12)
+    *_, state = learn_gaussian_mixture(table, n_components, settings, np.random.default_rng(0))
+    return state.gaussians
+
+
+def test_scales_of_shared_covariances_are_the_likeliest():
+    gaussians = shrunk_gaussians(three_groups())
+    strength, size = gaussians.strength, 4
+    without = replace(gaussians, strength=0.0, target=0.0 * gaussians.target)
+    expected = without.log_prior()
+    for precision, covariance in zip(
+        gaussians.stack.precisions, gaussians.stack.covariances, strict=True
+    ):
+
+        def loss(log_scale, precision=precision, covariance=covariance):
+            # Rows of the target at the scale, and four of a prior with its mode at one
+            scale, trace = np.exp(log_scale), np.trace(precision @ gaussians.target)
+            rows = strength * (np.linalg.slogdet(covariance)[1] - size * log_scale)
+            return rows + strength * scale * trace + 4.0 * size * (scale - log_scale)
+
+        found = minimize_scalar(loss, bounds=(-4, 4), method="bounded", options={"xatol": 1e-9})
+        expected -= 0.5 * found.fun
+    # Without strength or target each scale is one, and its prior 4 * size / 2
+    expected += 0.5 * 3 * 4.0 * size
+    assert gaussians.log_prior() == pytest.approx(expected)
+
+
+def test_components_of_the_bulk_are_narrower_than_those_of_the_tail(monkeypatch):
+    def scores():
+        density = GaussianMixtureDensity(n_components=8, covariance_type="shrunk", random_state=0)
+        return [density.fit(X[:150]).score(X[150:]) for X in tables]
+
+    tables = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(1150, 2)) @ rng.normal(size=(2, 6))
+        X[:, :3] += 0.3 * rng.normal(size=(1150, 3))
+        tables.append(np.column_stack([X[:, :3], np.exp(0.4 * X[:, 3:])]))
+    own = scores()
+    monkeypatch.setattr(FullGaussians, "_scales", lambda self: np.ones(self.stack.n_components))
+    assert np.mean(own) > np.mean(scores()) + 0.05
+
+
+def test_a_column_without_cells_is_standard_normal_in_shrunk_components():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.exp(rng.normal(size=(300, 3))), np.full(300, np.nan)])
+    gaussians = shrunk_gaussians(X)
+    np.testing.assert_allclose(gaussians.stack.covariances[:, 3, 3], 1.0, rtol=1e-6)
+    np.testing.assert_allclose(gaussians.stack.covariances[:, 3, :3], 0.0, atol=1e-12)
