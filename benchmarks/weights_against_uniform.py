@@ -3,8 +3,9 @@
 Each of about twenty continuous targets has samples that are exact, too wide and shifted, too
 narrow, from a much wider Gaussian, or states of short unadjusted Langevin chains. Printed per
 problem: the error of means and variances (in those of the target) without weights and with the
-defaults, their ratio, and the fraction of uniform weights that the defaults mixed in. Rules were
-chosen on the targets marked with a star; the last lines summarise these and the others.
+defaults, their ratio, the fraction of uniform weights that the defaults mixed in, and how many fits
+are wrong (a mean by .3 standard deviations, or a variance by a factor of 1.5) and how many warn.
+Rules were chosen on the targets marked with a star; the last lines summarise these and the others.
 
     python -m benchmarks.weights_against_uniform [--n 100] [--seeds 3] [--first-seed 0]
 """
@@ -24,6 +25,8 @@ from skcircuits.graphical import GaussianMRF
 KINDS = ("exact", "wide", "narrow", "far", "chains")
 # For densities of one number from a grid.
 GRID = np.linspace(-4.0, 4.0, 8001)
+# Logarithm of the factor by which the variance of a wrong fit is off.
+LARGE = np.log(1.5)
 
 
 @dataclass(frozen=True)
@@ -174,14 +177,20 @@ def error(X, weights, mean, variance):
     return np.sqrt(np.mean((found - mean) ** 2 / variance) + np.mean((ratio - 1.0) ** 2))
 
 
+def is_wrong(X, weights, mean, variance):
+    """Whether a mean is off by .3 standard deviations or a variance by a factor of 1.5."""
+    found = weights @ X
+    ratios = np.log(weights @ (X - found) ** 2 / variance)
+    return (np.abs(found - mean) > 0.3 * np.sqrt(variance)).any() or np.abs(ratios).max() > LARGE
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    ratios = {True: [], False: []}
+    ratios, judged = {True: [], False: []}, {True: [], False: []}
     for name, target in targets().items():
         exact = target.draw(200_000, np.random.default_rng(1000))
         mean, variance = exact.mean(axis=0), exact.var(axis=0)
@@ -190,19 +199,28 @@ def main():
             for seed in range(options.first_seed, options.first_seed + options.seeds):
                 rng = np.random.default_rng(seed)
                 X = samples(target, kind, options.n, mean, np.sqrt(variance), rng)
-                weighter = BBISWeighter(target=target).fit(X)
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    weighter = BBISWeighter(target=target).fit(X)
+                wrong = is_wrong(X, weighter.weights_, mean, variance)
+                judged[name.endswith("*")].append([wrong, bool(caught)])
                 uniform = np.full(len(X), 1.0 / len(X))
                 both = [error(X, w, mean, variance) for w in (uniform, weighter.weights_)]
-                found.append([*both, weighter.uniform_fraction_])
-            none, weighted, fraction = np.mean(found, axis=0)
+                found.append([*both, weighter.uniform_fraction_, wrong, bool(caught)])
+            none, weighted, fraction, wrong, warned = np.mean(found, axis=0)
             ratios[name.endswith("*")].append(weighted / none)
             print(f"{name:18s}{kind:8s}{none:7.3f}{weighted:7.3f}{weighted / none:6.2f}", end="")
-            print(f"{fraction:6.2f}", flush=True)
+            print(f"{fraction:6.2f}{wrong:6.2f}{warned:6.2f}", flush=True)
     for seen, values in ratios.items():
         print(
             f"{'seen' if seen else 'unseen'}: {len(values)} problems, geometric mean "
             f"{np.exp(np.mean(np.log(values))):.2f}, above 1.02: "
             f"{np.sum(np.array(values) > 1.02)}, largest {max(values):.2f}"
+        )
+        wrong, warned = np.array(judged[seen]).T
+        print(
+            f"  {len(wrong)} fits: {np.sum(wrong & warned)} wrong and warned, "
+            f"{np.sum(wrong & ~warned)} wrong in silence, {np.sum(~wrong & warned)} right but warned"
         )
 
 

@@ -55,8 +55,9 @@ _MAX_COLLAPSE_SECONDS = 10.0
 _FEW_SAMPLES, _FEW_PART = 5.0, 10
 # Samples of states that are worth less than this part of as many independent ones miss something.
 _FEW_EQUIVALENT = 4.0
-# Errors of marginal probabilities beyond this are told, where they are known.
-_LARGE_ERROR = 0.1
+# Errors beyond these lead to a warning: of marginal probabilities, where they are known, and of
+# Stein's identity for variances (benchmarks/weights_against_uniform.py counts what is wrong).
+_LARGE_ERROR, _LARGE_VARIANCE_ERROR = 0.1, 0.35
 
 
 @inherit_documentation
@@ -648,6 +649,11 @@ class BBISWeighter(
             fault = (
                 f"few of {n_distinct} distinct samples carry nearly all weight (effective sample "
                 f"size {size:.1f})"
+            )
+        elif found.variance_error > _LARGE_VARIANCE_ERROR:
+            fault = (
+                f"weighted samples break Stein's identity for variances by "
+                f"{found.variance_error:.2g}, so that these are wrong by about as large a fraction"
             )
         elif found.error > UNIFORM_ERROR:
             fault = (

@@ -115,6 +115,32 @@ def test_equal_samples_of_a_density_are_warned_of():
         BBISWeighter(target=GaussianMRF(np.eye(2), np.zeros(2))).fit(np.ones((30, 2)))
 
 
+@pytest.mark.parametrize("kernel", ["auto", RBF(0.1)])
+def test_variances_that_samples_cannot_have_are_warned_of(kernel):
+    rng = np.random.default_rng(0)
+    root = np.tril(rng.normal(size=(5, 5))) + 2.0 * np.eye(5)
+    field = GaussianMRF(np.linalg.inv(root @ root.T), np.zeros(5))
+    X = rng.normal(size=(300, 5)) @ root.T
+    narrow = 0.4 * X
+    with pytest.warns(UserWarning, match="Stein's identity for variances by 0"):
+        weights = BBISWeighter(target=field, kernel=kernel).fit(narrow).weights_
+    variances = weights @ (narrow - weights @ narrow) ** 2
+    assert (variances < 0.7 * np.diag(root @ root.T)).any()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BBISWeighter(target=field, kernel=kernel).fit(X)
+
+
+@pytest.mark.parametrize("scale", [0.8, 1.5])
+def test_variances_that_weights_put_right_are_not_warned_of(scale):
+    X = scale * np.random.default_rng(0).normal(size=(300, 5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        weighter = BBISWeighter(target=GaussianMRF(np.eye(5), np.zeros(5))).fit(X)
+    weights = weighter.weights_
+    assert_allclose(weights @ (X - weights @ X) ** 2, 1.0, atol=0.1)
+
+
 @pytest.mark.parametrize("shift", [0.5, 1.0, -1.0])
 def test_samples_that_are_no_states_of_a_target_are_refused(shift):
     class Fair:

@@ -103,6 +103,18 @@ class Whitening:
         along = self.transform_scores(scores)
         return np.hstack([along, 1.0 + self.units.transform(X) * (along @ self.root.T)])
 
+    def variance_errors(self, X, scores, weights):
+        """Give errors of Stein's identity for variances of weighted rows, and their noise, (d,).
+
+        With Σ as above, ``1 + E[(x - E[x])_i (Σ s)_i] / Σ_ii`` vanishes for the target; where that
+        is Gaussian with this covariance, it is the relative error of the variance.
+        """
+        standardized = self.units.transform(X)
+        centred = standardized - weights @ standardized
+        terms = 1.0 + centred * (self.transform_scores(scores) @ self.root.T)
+        errors = weights @ terms
+        return errors, np.sqrt(weights**2 @ (terms - errors) ** 2)
+
 
 class GivenGradients:
     """The score function as a table: rows that it does not list are refused."""

@@ -66,6 +66,8 @@ MOMENT_WEIGHT, MAX_WHITENED = 2.0, 1000
 PART_WEIGHT, SCORED_PART_WEIGHT = 10.0, 0.3
 # Part of the discrepancy of states without weights that weights should at least take away.
 STUCK_PART = 0.5
+# Standard errors by which an error of Stein's identity is clear.
+CLEAR_ERROR = 1.5
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
 MAX_DENSE_ROWS, AUTOMATIC_RANK = 5000, 300
 # States that are listed
@@ -93,6 +95,8 @@ class WeighedSamples:
     n_equivalent: float = np.inf
     # Largest error of a weighted single marginal, where all states of the target are known.
     marginal_error: float = 0.0
+    # Largest error of Stein's identity for variances: of numbers, relative where they are normal.
+    variance_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -132,14 +136,24 @@ class WeighingProblem:
         """
         if not self.is_continuous:
             return None
-        n_columns = self.samples.shape[1]
-        columns = own_columns(self.target, n_columns)
-        if self.is_automatic and len(columns) == n_columns <= MAX_WHITENED:
-            whitening = Whitening.of(self.samples)
-            scores = whitening.transform_scores(self.target.grad_log_prob(self.samples))
-            # Samples astronomically far from the target: squares would be no numbers.
-            return whitening if np.abs(scores).max() < MAX_CELL else None
+        if self.is_automatic and self._can_whiten:
+            return self._whitening
         return ColumnUnits.of(self.samples) if self.is_learned or self.is_automatic else None
+
+    @property
+    def _can_whiten(self):
+        n_columns = self.samples.shape[1]
+        return len(own_columns(self.target, n_columns)) == n_columns <= MAX_WHITENED
+
+    @cached_property
+    def _whitening(self):
+        """Coordinates in which samples do not correlate; None if they are too far from the target.
+
+        Scores of samples that are astronomically far have squares that are no numbers.
+        """
+        whitening = Whitening.of(self.samples)
+        scores = whitening.transform_scores(self.target.grad_log_prob(self.samples))
+        return whitening if np.abs(scores).max() < MAX_CELL else None
 
     def transform(self, samples):
         """Give samples and target in the coordinates of the kernel."""
@@ -220,7 +234,21 @@ class WeighingProblem:
             _effective_size(totals, counts),
             n_equivalent,
             marginal_error,
+            self._variance_error(distinct, totals),
         )
+
+    def _variance_error(self, distinct, totals):
+        """By how much Stein's identity for variances fails, for the column where it does most.
+
+        Samples that do not reach where the target has mass cannot make it hold. Errors that the
+        noise of so many samples explains do not count.
+        """
+        if not (self.is_continuous and self._can_whiten and self._whitening):
+            return 0.0
+        scores = self.target.grad_log_prob(distinct)
+        errors, noise = self._whitening.variance_errors(distinct, scores, totals)
+        clear = np.abs(errors) > CLEAR_ERROR * noise
+        return float(np.abs(errors[clear]).max(initial=0.0))
 
     def measure(self, weights):
         """Squared discrepancy of the weighted samples under a reference fixed for searches."""
