@@ -220,7 +220,8 @@ def main():
         wrong, warned = np.array(judged[seen]).T
         print(
             f"  {len(wrong)} fits: {np.sum(wrong & warned)} wrong and warned, "
-            f"{np.sum(wrong & ~warned)} wrong in silence, {np.sum(~wrong & warned)} right but warned"
+            f"{np.sum(wrong & ~warned)} wrong in silence, "
+            f"{np.sum(~wrong & warned)} right but warned"
         )
 
 
