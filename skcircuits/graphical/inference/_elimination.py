@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 from math import prod
 from operator import attrgetter
@@ -224,7 +225,7 @@ class Bucket:
     factors: tuple[int, ...]
     children: tuple[int, ...]
 
-    @property
+    @cached_property
     def axes(self) -> tuple[int, ...]:
         """Variables of the axes of the tables of this bucket."""
         return (self.variable, *self.separator)
@@ -240,15 +241,22 @@ class EliminationTree:
     buckets: tuple[Bucket, ...]
     cardinalities: tuple[int, ...]
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Size of the largest separator, the induced width of the order."""
         return max(len(bucket.separator) for bucket in self.buckets)
 
-    @property
+    @cached_property
     def n_cells(self) -> int:
         """Cells of all tables together, for one evidence."""
         return sum(prod(self.shape(bucket.axes)) for bucket in self.buckets)
+
+    @cached_property
+    def n_message_cells(self) -> int:
+        """Cells of all messages of both passes, and of the largest tables they are made of."""
+        separators = sum(prod(self.shape(bucket.separator)) for bucket in self.buckets)
+        widest = max(prod(self.shape(bucket.axes)) for bucket in self.buckets)
+        return 2 * (separators + widest)
 
     @property
     def variables(self) -> tuple[int, ...]:
@@ -257,7 +265,7 @@ class EliminationTree:
 
     def shape(self, variables: Sequence[int]) -> tuple[int, ...]:
         """Give the number of states of some variables."""
-        return tuple(self.cardinalities[v] for v in variables)
+        return tuple(map(self.cardinalities.__getitem__, variables))
 
 
 def build_tree(

@@ -209,7 +209,7 @@ class Posterior:
             mine = tuple(v for v in component.tree.variables if v in set(variables))
             if mine:
                 distinct, rows = _distinct_evidence(component, codes)
-                _check_size(len(distinct) * _n_message_cells(component.tree), component.tree.width)
+                _check_size(len(distinct) * component.tree.n_message_cells, component.tree.width)
                 first = len(component.tree.buckets) - len(mine)
                 solved = self._forward(component, distinct, first_needed=first)
                 table = np.broadcast_to(
@@ -318,16 +318,9 @@ def _lookup(table: Table, codes: IntArray, hidden: frozenset[int]) -> Table:
 
 def _chunks(tree: EliminationTree, n_rows: int) -> Iterator[slice]:
     """Cut a batch of evidences so that the messages of both passes fit."""
-    n_cells = _n_message_cells(tree)
+    n_cells = tree.n_message_cells
     _check_size(n_cells, tree.width)
     return memory_bound_chunks(n_rows, 8 * n_cells)
-
-
-def _n_message_cells(tree: EliminationTree) -> int:
-    """Cells of all messages of both passes, and of the largest tables they are made of."""
-    separators = sum(prod(tree.shape(bucket.separator)) for bucket in tree.buckets)
-    widest = max(prod(tree.shape(bucket.axes)) for bucket in tree.buckets)
-    return 2 * (separators + widest)
 
 
 def _check_size(n_cells: int, width: int) -> None:

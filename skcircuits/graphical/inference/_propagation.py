@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
+from functools import reduce
 from math import log, prod
 from typing import NamedTuple, TypeVar
 
@@ -237,16 +238,16 @@ def _solve_bucket(
 ) -> tuple[_Conditional, Table, FloatArray]:
     """Give ``p(variable | separator)``, the message and the logarithm of its scale per row."""
     shape, summed = tree.shape(axes), tuple(range(1, 1 + len(axes) - len(separator)))
-    total = np.ones((1,) * (1 + len(axes)))
     if _fits(arriving):
         # Smallest tables first, so that intermediate products stay small.
-        for table in sorted(arriving, key=lambda table: table.values.size):
-            total = total * align(table.values, table.axes, axes)
+        tables = sorted(arriving, key=lambda table: table.values.size)
+        aligned = [align(table.values, table.axes, axes) for table in tables]
+        total = reduce(np.multiply, aligned) if aligned else np.ones((1,) * (1 + len(axes)))
         total = spread(total, (len(total), *shape))
         sums = total.sum(axis=summed)
         message, log_scale = scaled_table(sums, separator)
         return _Conditional(_divide(total, sums) if needed else None), message, log_scale
-    total = np.log(total)
+    total = np.zeros((1,) * (1 + len(axes)))
     for table in arriving:
         total = total + align(table.log_values(), table.axes, axes)
     total = spread(total, (len(total), *shape))
@@ -348,13 +349,17 @@ def align(values: NDArray[Number], axes: Axes, target: Axes) -> NDArray[Number]:
     """Order the axes of a batch like ``target``, with length one where it has none."""
     if axes == target:
         return values
-    places = [target.index(axis) for axis in axes]
-    order: list[int] = sorted(range(len(axes)), key=places.__getitem__)
-    if order != list(range(len(axes))):
-        # A transposed view costs no copy, but its later uses do: only where the order differs
-        values = values.transpose([0, *(axis + 1 for axis in order)])
-    states = dict(zip((axes[axis] for axis in order), values.shape[1:]))
-    return values.reshape(values.shape[0], *(states.get(v, 1) for v in target))
+    shape, n_placed = [len(values)], 0
+    for variable in target:
+        is_next = n_placed < len(axes) and axes[n_placed] == variable
+        n_placed += is_next
+        shape.append(values.shape[n_placed] if is_next else 1)
+    if n_placed == len(axes):
+        return values.reshape(shape)
+    # A transposed view costs no copy, but its later uses do: only where the order differs
+    ordered: Axes = tuple(sorted(axes, key=target.index))
+    turned = values.transpose([0, *(1 + axes.index(axis) for axis in ordered)])
+    return align(turned, ordered, target)
 
 
 def spread(values: NDArray[Number], shape: Sequence[int]) -> NDArray[Number]:
