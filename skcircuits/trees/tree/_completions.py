@@ -139,7 +139,9 @@ def _complete(tree: ChowLiuTree, rows: IntArray) -> tuple[IntArray, IntArray, Fl
 def _complete_chunk(tree: ChowLiuTree, rows: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
     inference = _inference(tree, rows)
     streams = RowStreams(rows.astype(float), 0)
-    codes, source, weight = rows, np.arange(len(rows)), np.ones(len(rows))
+    # Whole rows are copied at every variable: in few bytes, which hold -1 and one more than a code
+    narrow = np.min_scalar_type(-int(tree.layout.cardinalities.max()) - 1)
+    codes, source, weight = rows.astype(narrow), np.arange(len(rows)), np.ones(len(rows))
     for variable in top_down_order(tree.parents[None])[0].tolist():
         size = int(tree.layout.cardinalities[variable])
         is_open = codes[:, variable] < 0
@@ -152,12 +154,12 @@ def _complete_chunk(tree: ChowLiuTree, rows: IntArray) -> tuple[IntArray, IntArr
         masses[~is_open, codes[~is_open, variable]] = 1.0
         masses *= weight[:, None]
         branch, state = np.nonzero(masses)
-        codes, source, weight = codes[branch], source[branch], masses[branch, state]
-        codes[:, variable] = state
         offsets = streams.at(np.arange(len(rows)), 0, variable).random(len(rows))
+        source, weight = source[branch], masses[branch, state]
         kept, weight = _thinned(source, weight, offsets, _MAX_COMPLETIONS)
-        codes, source = codes[kept], source[kept]
-    return codes, source, weight
+        codes, source = codes[branch[kept]], source[kept]
+        codes[:, variable] = state[kept]
+    return codes.astype(np.int64), source, weight
 
 
 def _thinned(

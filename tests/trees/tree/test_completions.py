@@ -103,6 +103,15 @@ def test_rows_and_columns_without_any_cell():
     np.testing.assert_allclose(rows.fractions.toarray(), [[1, 0], [0.5, 0.5], [0, 1]])
 
 
+@pytest.mark.parametrize("size", [127, 128, 129, 300])
+def test_columns_of_many_states(size):
+    both = np.repeat(np.arange(size), 3)
+    codes = np.stack([both, np.where(np.arange(3 * size) % 3, both, -1)], axis=1)
+    (rows,) = complete_rows([codes], StateLayout([size, size]), pseudo_count=1e-9)
+    most = rows.codes[rows.fractions.toarray().argmax(axis=1)]
+    np.testing.assert_array_equal(most, np.stack([both, both], axis=1))
+
+
 def test_thinned_weights_are_right_on_average():
     rng = np.random.default_rng(0)
     sizes = np.array([3, 9, 20])
