@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import xlogy
+from scipy.special import exprel, xlogy
 
 from skcircuits.circuits._policy import MANY_POINTS
 from skcircuits.circuits.inputs.base import (
@@ -454,7 +454,7 @@ def _masses_between(
         start, length = near[own] / scale, np.minimum((far - near)[own] / scale, _LONG)
         masses[own] = unit.tail_masses[side] * np.exp(-start) * -np.expm1(-length)
         # Of an exponential number that is below the length
-        excess = start + 1.0 - length / np.expm1(length)
+        excess = start + 1.0 - 1.0 / exprel(length)
         means[own] = unit.knots[side] + sign * scale * excess
     return masses, means
 

@@ -170,6 +170,20 @@ def test_divergences_of_tails_over_intervals_of_the_other_by_quadrature(seed):
     assert np.isfinite(kl_divergence(far, p)) and np.isfinite(kl_divergence(p, far))
 
 
+@pytest.mark.filterwarnings("error")
+def test_divergences_of_tails_over_point_masses_of_the_other():
+    rng = np.random.default_rng(0)
+    p = Circuit(histogram(rng, 10.0, 11.0, (1.0, 1.0)))
+    parts = {"tail_masses": [0.1, 0.1], "tail_scales": [1.0, 2.0]}
+    # The bin of a point mass, as densities over bins have it, is too narrow for distances from 10
+    knots = [-1.0, -1e-150, 1e-150, 1.0]
+    q = Circuit(PiecewisePolynomial(0, knots, [0.2, 0.0, 0.3], [0.0], [0.3], **parts))
+    assert kl_divergence(q, p) == np.inf
+    # For p it matters nowhere
+    other = Circuit(PiecewisePolynomial(0, [-1.0, 0.0, 1.0], [0.2, 0.3], [5.0], [0.3], **parts))
+    assert kl_divergence(p, q) == pytest.approx(kl_divergence(p, other), rel=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_point_masses_multiply(seed):
     rng = np.random.default_rng(seed)
