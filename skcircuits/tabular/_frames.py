@@ -182,7 +182,7 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
     casts = [
         nw.col(name).cast(_without_seconds(known.schema[name]))
         for name in restorable
-        if known.schema[name] != nw.Unknown
+        if known.schema[name] not in (nw.Unknown, nw.Object)
         and not _holds_objects(known, name)
         and not (known.schema[name] == nw.Date and frame.implementation.is_pandas_like())
         and not isinstance(zones[name], tzinfo)

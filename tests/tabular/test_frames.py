@@ -1,5 +1,7 @@
 """Dataframes of every library: which are known, cut into columns, put together again."""
 
+from datetime import date
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -150,6 +152,12 @@ def test_objects_of_pandas_are_what_they_are_in_polars(cells, dtype):
     frame = build_frame({"a": cells}, like, "polars")
     assert frame.schema == {"a": dtype}
     assert frame["a"][0] == cells.tolist()[0]
+
+
+def test_dates_among_objects_of_polars_are_dates():
+    like = pl.DataFrame({"day": pl.Series([date(2020, 1, 2)], dtype=pl.Object)})
+    cells = np.array(["2020-01-02", "NaT"], dtype="datetime64[us]")
+    assert build_frame({"day": cells}, like).schema == {"day": pl.Datetime("us")}
 
 
 @pytest.mark.parametrize("names", [[3, 0, 1], [("a", "x"), ("a", "y"), ("b", "x")]], ids=str)
