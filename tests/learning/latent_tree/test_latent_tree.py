@@ -97,7 +97,7 @@ def test_joint_columns_agree_with_the_circuit_and_full_steps_gain(missing):
     in_units = propagation.log_prob(tree, codes) - seen @ np.log(tree.emissions.joint[1].scale)
     np.testing.assert_allclose(in_units, circuit.log_prob(rows.X), rtol=1e-10, atol=1e-10)
     scores = []
-    for _ in range(6):
+    for _ in range(12):
         prior = tree.emissions.joint[1].gaussians.log_prior()
         scores.append(propagation.log_prob(tree, codes).sum() + prior)
         tree = maximize(tree, propagation.totals(tree, codes, rows.weight), 1e-12)
