@@ -269,16 +269,23 @@ class RestrictedTrees:
             way_out = "Ask the density itself: mpe(given=...), or marginals of few categories."
             condition = "include all columns of a mixture of all trees"
             raise CircuitPropertyError(must("most probable rows", condition, way_out))
-        # The part of a state outside a box is no place for a mode
-        heights = [(own > 0.0) * self._heights(j) for j, own in enumerate(self._coverage)]
-        states, log_heights = self._find_best(np.concatenate(heights, axis=1), **search)
+        # No mode lies in a state outside a box
+        log_heights = [
+            np.where(own > 0.0, self._log_heights(j), -np.inf)
+            for j, own in enumerate(self._coverage)
+        ]
+        # In units of the highest state: far out in a tail, densities are too small for floats
+        log_units = [own.max(axis=1, keepdims=True) for own in log_heights]
+        heights = [np.exp(own - unit) for own, unit in zip(log_heights, log_units, strict=True)]
+        states, log_best = self._find_best(np.concatenate(heights, axis=1), **search)
         boxes, rows = np.arange(len(states)), np.empty(self._observed.shape)
         for j, own in enumerate(states.T):
             if j in self._bins:
                 rows[:, j] = self._bins[j].mode(own, boxes)[:, 0]
             else:
                 rows[:, j] = self._numbers(j)[boxes, own]
-        return np.where(np.isnan(self._observed), rows, self._observed), log_heights
+        rows = np.where(np.isnan(self._observed), rows, self._observed)
+        return rows, log_best + np.concatenate(log_units, axis=1).sum(axis=1)
 
     def _allowed_categories(self, j):
         """Categories of a column in each box, (n_boxes, k)."""
@@ -296,11 +303,11 @@ class RestrictedTrees:
             return numbers, np.zeros(numbers.shape)
         return tuple(own[..., 0].T for own in self._bins[j].moments())
 
-    def _heights(self, j):
-        """Highest density of each state of a column within each box, (n_boxes, k)."""
+    def _log_heights(self, j):
+        """Log of the highest density of each state of a column within each box, (n_boxes, k)."""
         if j in self._bins:
-            return np.exp(self._bins[j].log_max().T)
-        return 1.0 / self._discretizer.volumes(j)
+            return self._bins[j].log_max().T
+        return -np.log(self._discretizer.volumes(j))
 
     def _numbers(self, j):
         """Number behind each state of a column of values, or a code in a box, (n_boxes, k)."""

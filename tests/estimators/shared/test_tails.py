@@ -121,3 +121,18 @@ def test_trees_of_two_columns_answer_as_their_only_circuit(two_columns, given):
         for column, (low, high) in given.items():
             assert low is None or (drawn[:, column] >= low).all()
             assert high is None or (drawn[:, column] <= high).all()
+
+
+def test_rows_far_outside_are_conditions_of_trees(two_columns):
+    # Densities this far out are below the smallest float
+    rows = np.array([[1e5, np.nan], [np.nan, -1e4]])
+    tree = fit(ChowLiuDensity(), skewed()[:, :2])
+    tree.circuit_ = two_columns.to_circuit(1, random_state=0)
+    for ask in (lambda density: density.mpe(rows), lambda density: density.expectation(given=rows)):
+        np.testing.assert_allclose(ask(two_columns), ask(tree), rtol=1e-8)
+    # The same of conditions that hold in one of two boxes
+    either = [f"x0 == {1e5} and (x1 > 20 or x1 < 1)"]
+    found, expected = (density.mpe(either) for density in (two_columns, tree))
+    np.testing.assert_allclose(
+        two_columns.score_samples(found), tree.score_samples(expected), rtol=1e-9
+    )
