@@ -567,10 +567,10 @@ def as_objects_in_zone(column: Column, dates: NDArray[Any]) -> NDArray[Any]:
     """Date objects in the time zone of their column, from dates in universal time."""
     zone = _zone(column.time_zone)
     moments = np.empty(dates.shape, dtype=object)
-    for place, date in np.ndenumerate(dates.astype(f"datetime64[{_UNIT}]").astype(object)):
+    for index, date in np.ndenumerate(dates.astype(f"datetime64[{_UNIT}]").astype(object)):
         # None where missing, a number beyond the years of Python
         is_date = isinstance(date, datetime.datetime)
-        moments[place] = date.replace(tzinfo=datetime.UTC).astimezone(zone) if is_date else date
+        moments[index] = date.replace(tzinfo=datetime.UTC).astimezone(zone) if is_date else date
     return moments
 
 

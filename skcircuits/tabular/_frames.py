@@ -67,7 +67,7 @@ def read_columns(X: Any) -> list[RawColumn]:
 
 def select_columns(frame: Any, columns: list[int]) -> Any:
     """Dataframe of some of the columns, by index."""
-    # By place: names of pandas may be numbers or tuples
+    # By position: names of pandas may be numbers or tuples
     return nw.from_native(frame, eager_only=True)[:, columns].to_native()
 
 

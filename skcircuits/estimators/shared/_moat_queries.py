@@ -131,7 +131,8 @@ class TreeQueriesMixin:
         -------
         ndarray of shape (n_features,) or (n_conditions, n_features), or dataframe
             The row of highest density under each condition. For bins of numerical columns, it holds
-            the midpoint of the part of the bin that satisfies the condition.
+            the midpoint of the part of the bin that satisfies the condition, or, if only numbers
+            beyond the observed range do, the nearest of them.
 
         Raises
         ------

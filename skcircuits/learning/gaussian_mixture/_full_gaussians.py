@@ -150,16 +150,20 @@ class FullGaussians:
         """Target of each covariance, (K, c, c), or (c, c) where it is the same for all."""
         return self.target * self._scaling() if self.kind == "shrunk" else self.target
 
+    @property
+    def _seen(self) -> BoolArray:
+        """Mask (c,) of the columns that have cells."""
+        return np.broadcast_to(self.is_observed, len(self.target))
+
     def _scaling(self) -> FloatArray:
         """Factors (K, c, c) of the target, which leave columns without cells as they are."""
-        factors = np.where(self.is_observed, np.sqrt(self._scales())[:, None], 1.0)
+        factors = np.where(self._seen, np.sqrt(self._scales())[:, None], 1.0)
         return factors[:, :, None] * factors[:, None]
 
     def _scales(self) -> FloatArray:
         """Scales (K,) of the target for each component, the likeliest under its covariance."""
-        seen = np.broadcast_to(self.is_observed, len(self.target))
-        size = np.count_nonzero(seen)
-        own = np.where(seen[:, None] & seen, self.target, 0.0)
+        size = np.count_nonzero(self._seen)
+        own = np.where(np.outer(self._seen, self._seen), self.target, 0.0)
         traces = np.einsum("kij,ij->k", self.stack.precisions, own)
         scales = (self.strength + _SCALE_ROWS) * size
         scales = scales / np.maximum(self.strength * traces + _SCALE_ROWS * size, 1e-300)
@@ -224,10 +228,7 @@ class FullGaussians:
         log_prior = rows * stack.log_determinants
         log_prior += np.einsum("kij,kij->k", stack.precisions, squares)
         if self.kind == "shrunk":
-            scales, size = (
-                self._scales(),
-                np.sum(np.broadcast_to(self.is_observed, stack.n_columns)),
-            )
+            scales, size = self._scales(), np.count_nonzero(self._seen)
             log_prior += _SCALE_ROWS * size * scales
             log_prior -= (self.strength + _SCALE_ROWS) * size * np.log(scales)
         away = self.stack.means - self.mean_centre
