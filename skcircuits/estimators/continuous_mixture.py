@@ -88,11 +88,13 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     falls, so that scores are densities in the original units. On each side of the observed range
     lies an exponential tail whose probability is about 1 / (n_rows + 1), so that no number is
     impossible. A value that many rows have, such as zero in a column of debts, is a further state:
-    a point mass, which enters scores with its probability instead of a density. Missing cells of
-    training and validation rows are completed by draws from a latent tree. Those of training rows
-    are drawn again from the mixture after one third and two thirds of the iterations. A row of
-    weight two is therefore that row twice only on average, as it is in batches. The learned circuit
-    marginalises missing cells exactly.
+    a point mass, which enters scores with its probability instead of a density. Integers that did
+    not occur in `fit` are treated as new categories.
+
+    Missing cells of training and validation rows are completed by draws from a latent tree. Those
+    of training rows are drawn again from the mixture after one third and two thirds of the
+    iterations. A row of weight two is therefore that row twice only on average, as it is in
+    batches. The learned circuit marginalises missing cells exactly.
 
     Since the learning rate is annealed over `max_iter` iterations, running all of them is the
     regular end of a fit, and does not issue a warning.
