@@ -28,6 +28,7 @@ from tests.predictions.test_closed_forms import (
     rows_of,
     train,
 )
+from tests.reference.enumeration import Completions
 
 pytestmark = pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
 
@@ -148,6 +149,51 @@ def test_rows_for_which_a_link_grows_too_fast_are_drawn():
     form, reason = find_closed_form(problem)
     assert form is not None, reason
     assert not form.covers(rows_of([[NAN, NAN]]), with_variance=False).any()
+
+
+@pytest.mark.parametrize("offset", [1e5, 1e7, 1e9])
+def test_standard_deviations_beside_a_large_constant(offset):
+    circuit = gaussian_circuit()
+    X = circuit.sample(300, random_state=0)
+    model = of_target(Ridge(1e-6), func=np.sqrt, inverse_func=np.square)
+    problem = problem_of(model.fit(X, offset + X @ [1.0, 0.5, 0.0]), circuit)
+    form, reason = find_closed_form(problem)
+    assert form is not None, reason
+    rows = rows_of([[0.4, NAN, 0.0], [NAN, NAN, NAN], [0.4, -0.3, NAN]])
+    found = form.expectation(rows, with_variance=True).variance[:, 0]
+    # Squares of scores are linear so far from zero
+    completions = Completions(circuit, rows.cells[0])
+    mean, square = (completions.expectation(lambda X, p=p: X[:, 1:2] ** p) for p in (1, 2))
+    assert found[0] == pytest.approx((square - mean**2)[0] / 4.0, rel=0.02)
+    # A missing category does not matter
+    assert found[2] < 1e-3 * found[0]
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_logarithms_of_large_targets():
+    circuit = gaussian_circuit()
+    X = circuit.sample(300, random_state=0)
+    model = of_target(func=np.log, inverse_func=np.exp).fit(X, np.exp(14.0 + X[:, 0]))
+    problem = problem_of(model, circuit)
+    form, reason = find_closed_form(problem)
+    assert form.name == "linear model with a logarithmic link", reason
+    # Moments beyond the largest number
+    model.regressor_.coef_ *= 30.0
+    form, _ = find_closed_form(problem)
+    covered = form.covers(rows_of([[NAN, 0.2, 1.0], [-20.0, NAN, 0.0]]), with_variance=False)
+    assert covered.tolist() == [False, True]
+
+
+@pytest.mark.filterwarnings("ignore:The provided functions")
+def test_a_missing_category_beside_known_numbers_adds_no_error_of_narrow_integrals():
+    model = of_target(func=np.cbrt, inverse_func=lambda s: np.clip(s, 0.5, 1.5))
+    circuit = gaussian_circuit()
+    problem = problem_of(train(model, circuit), circuit)
+    form, reason = find_closed_form(problem)
+    assert form is not None, reason
+    numbers = circuit.sample(50, random_state=3)[:, :2]
+    rows = rows_of(np.column_stack([numbers, np.full(50, NAN)]))
+    assert_exact(form, problem, rows.cells, tol=1e-10)
 
 
 @pytest.mark.parametrize(

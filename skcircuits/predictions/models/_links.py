@@ -56,6 +56,7 @@ HERMITE_WEIGHTS = HERMITE_WEIGHTS / np.sqrt(2.0 * np.pi)
 PANELS = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 N_LEGENDRE = 14
 TINY = 1e-300
+LARGEST_LOG = 700.0
 BLOCK_BYTES = 2**22  # of nodes of a block of rows, which stay in the cache
 # Most that the tails beyond the cuts of a Gaussian may add, relative to typical values, and the
 # probability of these tails
@@ -183,6 +184,11 @@ def exponential_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
     return first, first**2 * np.exp(stds**2)
 
 
+def _exponential_covers(means: FloatArray, stds: FloatArray) -> BoolArray:
+    # Beyond, second moments overflow, and draws seldom do
+    return np.asarray(means + stds**2 < LARGEST_LOG / 2.0)
+
+
 def rectified_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
     """E[max(s, 0)] and E[max(s, 0)²] of normal scores."""
     ratio = means / np.maximum(stds, TINY)
@@ -205,7 +211,7 @@ def tanh_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
 
 
 LOGISTIC = Link(expit, logistic_normal_moments, 10 * N_LEGENDRE)
-EXPONENTIAL = Link(np.exp, exponential_normal_moments)
+EXPONENTIAL = Link(np.exp, exponential_normal_moments, covers=_exponential_covers)
 COSINE = Link(np.cos, cosine_normal_moments)
 HIDDEN_LAYERS = {
     "logistic": LOGISTIC,
@@ -243,13 +249,19 @@ def score_form(single: Problem, score: Callable[[FloatArray], FloatArray]) -> Li
     ends = min(location - WIDTH * scale, scores.min()), max(location + WIDTH * scale, scores.max())
     edges = np.sort(np.concatenate([np.linspace(*ends, N_PANELS + 1), scores]))[:, None]
     # Those of the density, which are the first
-    size = np.abs(link(scores[:N_TRIALS])).mean() ** np.array([1.0, 2.0])
-    approximation = approximate(
-        lambda _, values: np.stack([link(values), link(values) ** 2], axis=1),
-        np.zeros(1, dtype=np.intp),
-        edges,
-        size,
-    )[0]
+    typical = np.abs(link(scores[:N_TRIALS])).mean()
+    # Beside one answer: a large constant would drown the variance in rounding
+    (constant,) = link(np.array([location]))
+    variation = np.fmin(np.abs(link(edges[:, 0]) - constant).max(), typical)
+    size = typical * np.array([1.0, variation])
+    with np.errstate(all="ignore"):  # links may overflow far from the data, where rows are drawn
+        approximation = approximate(
+            lambda _, values: (link(values) - constant)[:, None] ** np.array([1.0, 2.0]),
+            np.zeros(1, dtype=np.intp),
+            edges,
+            size,
+        )[0]
+    weights = weights[0], constant * weights[0][0] + weights[1]
     return LinkForm.checked(
         _approximated(approximation, size), score, single, weights, "function of a linear model"
     )

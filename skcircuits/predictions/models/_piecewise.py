@@ -97,11 +97,12 @@ class PiecewiseFunction:
         for chunk in memory_bound_chunks(len(query), n_bytes, at_most=BLOCK_BYTES // n_bytes):
             own, centre = query[chunk], (lower[chunk] + upper[chunk])[:, None] / 2.0
             half = (upper[chunk] - lower[chunk])[:, None] / 2.0
-            values = centre + half * NODES
-            masses = np.exp(-0.5 * ((values - means[own, None]) / stds[own, None]) ** 2)
-            masses *= half * NODE_WEIGHTS / (np.sqrt(2.0 * np.pi) * stds[own, None])
-            panels = np.searchsorted(self.edges, centre[:, 0], side="right") - 1
+            distances = centre + half * NODES
+            masses = np.exp(-0.5 * distances**2) * half * NODE_WEIGHTS / np.sqrt(2.0 * np.pi)
+            mean, std = means[own, None], stds[own, None]
+            panels = np.searchsorted(self.edges, (mean + std * centre)[:, 0], side="right") - 1
             panels = np.clip(panels, 0, len(self.edges) - 2)
+            values = mean + std * distances
             found = np.einsum("sg,sgk->sk", masses, self(panels, values))
             # The segments of a query follow one another
             starts = np.flatnonzero(np.diff(own, prepend=-1))
@@ -111,16 +112,20 @@ class PiecewiseFunction:
     def _segments(
         self, means: FloatArray, stds: FloatArray
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Segments that edges and the scale of each Gaussian cut out: query, lower, upper."""
-        cuts = np.clip(means[:, None] + CUTS * stds[:, None], self.edges[0], self.edges[-1])
-        first = np.searchsorted(self.edges, cuts[:, 0])
-        counts = np.searchsorted(self.edges, cuts[:, -1]) - first
+        """Segments that edges and the scale of each Gaussian cut out: query, lower, upper.
+
+        They are in standard deviations from the mean: differences of values would lose the digits
+        of narrow Gaussians.
+        """
+        ends = (self.edges[[0, -1]] - means[:, None]) / stds[:, None]
+        cuts = np.clip(CUTS, ends[:, :1], ends[:, 1:])
+        first, last = np.searchsorted(self.edges, means + stds * cuts[:, [0, -1]].T)
+        counts = last - first
         starts = np.repeat(first - np.cumsum(counts) + counts, counts)
-        inner = self.edges[starts + np.arange(counts.sum())]
-        query = np.concatenate(
-            [np.repeat(np.arange(len(means)), len(CUTS)), np.repeat(np.arange(len(means)), counts)]
-        )
-        points = np.concatenate([cuts.ravel(), inner])
+        inner = np.repeat(np.arange(len(means)), counts)
+        edges = (self.edges[starts + np.arange(counts.sum())] - means[inner]) / stds[inner]
+        query = np.concatenate([np.repeat(np.arange(len(means)), len(CUTS)), inner])
+        points = np.concatenate([cuts.ravel(), edges])
         order = np.lexsort((points, query))
         query, points = query[order], points[order]
         inside = (query[1:] == query[:-1]) & (points[1:] > points[:-1])

@@ -198,11 +198,10 @@ def _affine(
         steps = np.maximum(spread, LEAST_STEP * size)
         steps[steps == 0] = 1.0
         points = np.vstack([centre + np.diag(steps), centre - np.diag(steps)])
-        values = as_matrix(function(points))
-    up, down = np.split(values, 2)
-    above, below = (np.diag(part) for part in np.split(points, 2))
-    matrix = (up - down) / (above - below)[:, None]
-    return matrix, (up + down).mean(axis=0) / 2.0 - centre @ matrix
+        up, down = np.split(as_matrix(function(points)), 2)
+        above, below = (np.diag(part) for part in np.split(points, 2))
+        matrix = (up - down) / (above - below)[:, None]
+        return matrix, (up + down).mean(axis=0) / 2.0 - centre @ matrix
 
 
 @singledispatch
