@@ -85,6 +85,18 @@ def test_random_fourier_features():
     assert_exact(form, problem, INCOMPLETE_NUMBERS, with_variance=False, tol=1e-7)
 
 
+def test_fourier_features_with_sparse_coefficients():
+    model = make_pipeline(
+        RBFSampler(n_components=30, random_state=0), SGDClassifier(random_state=0)
+    )
+    circuit = gaussian_circuit()
+    train(model, circuit, n_classes=2)[-1].sparsify()
+    problem = problem_of(model, circuit, "decision_function")
+    form, reason = find_closed_form(problem)
+    assert form is not None, reason
+    assert_exact(form, problem, INCOMPLETE_NUMBERS, with_variance=False, tol=1e-7)
+
+
 def of_target(regressor=None, **parameters):
     return TransformedTargetRegressor(Ridge() if regressor is None else regressor, **parameters)
 
@@ -200,11 +212,12 @@ def test_a_missing_category_beside_known_numbers_adds_no_error_of_narrow_integra
     ("model", "method", "reason"),
     [
         (network("relu", 2), "predict", "one hidden layer"),
+        (network("identity"), "predict", "logistic, tanh or relu"),
         (of_target(SVR(), func=np.sqrt, inverse_func=np.square), "predict", "weighted sum"),
         (make_pipeline(RBFSampler(), LogisticRegression()), "predict_proba", "functions of single"),
         (CalibratedClassifierCV(GaussianNB(), cv=2), "predict_proba", "of a decision function"),
     ],
-    ids=["layers", "kernel", "features", "calibration"],
+    ids=["layers", "activation", "kernel", "features", "calibration"],
 )
 def test_reasons_for_no_closed_form_of_scores(model, method, reason):
     circuit = gaussian_circuit()

@@ -25,6 +25,7 @@ from skcircuits.predictions._closed_forms import (
     Problem,
     WeightedSum,
     closed_form,
+    dense,
     features_of,
     is_plainly_missing,
     last_step,
@@ -326,7 +327,9 @@ def _build_hidden_layer(single: Problem) -> ClosedForm:
     (whole,) = single.response.models
     model, n_steps = last_step(whole), len(steps_of(whole))
     if len(model.coefs_) != 2 or model.activation not in HIDDEN_LAYERS:
-        raise NoClosedFormError("only networks with one hidden layer have a closed form")
+        raise NoClosedFormError(
+            "only networks with one hidden layer that is logistic, tanh or relu have a closed form"
+        )
     inner, outer = model.coefs_
     return LinkForm.checked(
         HIDDEN_LAYERS[model.activation],
@@ -349,7 +352,7 @@ def _build_fourier(single: Problem) -> ClosedForm:
     if not is_fourier or single.response.method == "predict_proba":
         raise NoClosedFormError("the model is not a linear function of Fourier features")
     sampler: Any = steps[-1]
-    slopes = np.asarray(last.coef_, dtype=np.float64).reshape(-1, sampler.random_weights_.shape[1])
+    slopes = dense(last.coef_).reshape(-1, sampler.random_weights_.shape[1])
     amplitude = np.sqrt(2.0 / slopes.shape[1])
     return LinkForm.checked(
         COSINE,
