@@ -57,7 +57,7 @@ HERMITE_WEIGHTS = HERMITE_WEIGHTS / np.sqrt(2.0 * np.pi)
 PANELS = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 N_LEGENDRE = 14
 TINY = 1e-300
-LARGEST_LOG = 700.0
+MAX_LOG = 700.0
 BLOCK_BYTES = 2**22  # of nodes of a block of rows, which stay in the cache
 # Most that the tails beyond the cuts of a Gaussian may add, relative to typical values, and the
 # probability of these tails
@@ -187,7 +187,7 @@ def exponential_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
 
 def _exponential_covers(means: FloatArray, stds: FloatArray) -> BoolArray:
     # Beyond, second moments overflow, and draws seldom do
-    return np.asarray(means + stds**2 < LARGEST_LOG / 2.0)
+    return np.asarray(means + stds**2 < MAX_LOG / 2.0)
 
 
 def rectified_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
