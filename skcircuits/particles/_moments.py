@@ -60,10 +60,10 @@ def _controlled_mean(
     return mean, standard_error(by_chain - mean, weights)
 
 
-def standard_error(deviations: FloatArray, weights: FloatArray) -> FloatArray:
-    """Error of a weighted mean of independent values, by their deviations from it, (n, d)."""
+def standard_error(differences: FloatArray, weights: FloatArray) -> FloatArray:
+    """Error of a weighted mean of independent values, by their differences from it, (n, d)."""
     n = len(weights)
-    return np.asarray(np.sqrt(weights**2 @ deviations**2 * (n / (n - 1))))
+    return np.asarray(np.sqrt(weights**2 @ differences**2 * (n / (n - 1))))
 
 
 def _covariances(values: FloatArray, others: FloatArray, weights: FloatArray) -> FloatArray:
