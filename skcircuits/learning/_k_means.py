@@ -6,6 +6,9 @@ import numpy as np
 
 from skcircuits.protocols import FloatArray, IntArray
 
+# Digits of squared distances that count, in units of about a standard deviation.
+_DIGITS = 9
+
 
 def k_means(
     points: FloatArray,
@@ -39,4 +42,5 @@ def nearest_centres(
     squares = np.square(centres)
     # The points' own squares are equal for all centres.
     heights = squares.sum(axis=1) if observed is None else observed @ squares.T
-    return (heights - 2 * points @ centres.T).argmin(axis=1)
+    # Rounded, so that of equally near centres the first is taken whatever the rounding errors.
+    return np.round(heights - 2 * points @ centres.T, _DIGITS).argmin(axis=1)
