@@ -246,9 +246,10 @@ class BBISWeighter(
             If the target has zeros next to the samples, if marginals contradict the probabilities
             of known states (all of up to 4096, or else probable ones that a search finds, if they
             hold most of the probability), if few samples carry nearly all of the weight (or
-            would do so without the uniform weights), if all samples of a density are equal, if the
-            weights hardly bring the samples closer to the target, or if its score is not the
-            gradient of its log density or depends on other rows.
+            would do so without the uniform weights), if all samples of a density are equal, if they
+            cannot have its variances under any weights (Stein's identity for variances does not
+            hold), if the weights hardly bring the samples closer to the target, or if its score is
+            not the gradient of its log density or depends on other rows.
         """
         X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)
