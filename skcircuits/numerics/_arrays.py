@@ -143,14 +143,7 @@ def safe_log(values: FloatArray | float, out: FloatArray | None = None) -> Float
 
 
 def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
-    """Sum numbers given by their logarithms along an axis.
-
-    Unlike :func:`scipy.special.logsumexp` this makes one temporary array, and a
-    slice of ``-inf`` gives ``-inf`` without a warning.
-
-    ``values``: logarithms; ``-inf`` is the logarithm of zero; ``axis``: the axis to sum over.
-    Returns logarithms of the sums, without `axis`.
-    """
+    """Log of the sum of exponentials along an axis: one temporary, no warning for ``-inf``."""
     values = np.asarray(values, dtype=np.float64)
     peak = values.max(axis=axis, keepdims=True)
     peak[~np.isfinite(peak)] = 0.0  # an empty sum stays -inf, an infinite one stays inf
@@ -160,9 +153,7 @@ def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
 
 
 def log1mexp(values: FloatArray) -> FloatArray:
-    """Compute log(1 - exp(v)) for v <= 0 without cancellation.
-
-    ``values``: non-positive numbers. Returns ``log(1 - exp(values))``; ``-inf`` at zero.
+    """log(1 - exp(v)) for v <= 0 without cancellation, ``-inf`` at zero.
 
     The two branches meet at -log 2, where both are accurate (Mächler, 2012, "Accurately computing
     log(1 - exp(-|a|))", equation 7).
@@ -173,13 +164,9 @@ def log1mexp(values: FloatArray) -> FloatArray:
 
 
 def log_ndtr_difference(lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """Log mass that a standard normal puts between two bounds.
+    """``log(Phi(upper) - Phi(lower))`` of bounds that broadcast; ``-inf`` where ``upper <= lower``.
 
-    Accurate relatively in both tails, where the difference of the two cumulative
-    probabilities would cancel, and in intervals much narrower than one.
-
-    ``lower``, ``upper``: bounds, infinite ones included; they broadcast. Returns ``log(Phi(upper) -
-    Phi(lower))``; ``-inf`` where ``upper <= lower``.
+    Accurate relatively in both tails, and in intervals much narrower than one.
     """
     lower, upper = np.broadcast_arrays(
         np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)

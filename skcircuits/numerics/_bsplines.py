@@ -13,36 +13,24 @@ from skcircuits.protocols import FloatArray
 
 
 def knot_windows(breakpoints: FloatArray, degree: int) -> FloatArray:
-    """Give the knots t_k, ..., t_{k+p+1} that basis function k stands on.
+    """Knots t_k, ..., t_{k+p+1} of basis functions, (L, P + p, p + 2), of breakpoints (L, P + 1).
 
     Its moments are those of a random convex combination of these knots with coefficients
     uniform on the simplex (Curry and Schoenberg, 1966): the mean is the mean of the knots.
-
-    ``breakpoints`` (L, P + 1): increasing ends of the intervals; ``degree``: degree p of the
-    polynomials. Returns (L, P + p, p + 2): knots of each basis function.
     """
     knots = _clamped_knots(breakpoints, degree)
     return np.lib.stride_tricks.sliding_window_view(knots, degree + 2, axis=1)
 
 
 def uniform_weights(breakpoints: FloatArray, degree: int) -> FloatArray:
-    """Weights of the basis functions that give the uniform density on the range.
-
-    ``breakpoints`` (L, P + 1): increasing ends of the intervals; ``degree``: degree p of the
-    polynomials. Returns (L, P + p): (t_{k+p+1} - t_k) / (p + 1), divided by the range; each row
-    sums to one.
-    """
+    """Weights (L, P + p) of basis functions of breakpoints (L, P + 1) for the uniform density."""
     windows = knot_windows(breakpoints, degree)
     spans = breakpoints[:, -1:] - breakpoints[:, :1]
     return (windows[..., -1] - windows[..., 0]) / ((degree + 1) * spans)
 
 
 def basis_cdf(x: FloatArray, breakpoints: FloatArray, degree: int) -> FloatArray:
-    """Cumulative distribution functions of the basis functions.
-
-    ``x`` (L, m): where to evaluate, per spline; may lie outside the range; ``breakpoints`` (L, P +
-    1): increasing ends of the intervals; ``degree``: degree p of the polynomials. Returns (L, m, P
-    + p): integrals, from the left end to x, of the basis functions with integral one.
+    """Cumulative distribution functions (L, m, P + p) of the basis functions at x (L, m).
 
     The integral of function k is the sum of the unnormalised B-splines k+1, k+2, ... of degree p +
     1 (de Boor, 1978, chapter X, equation 33): positive terms only.
@@ -62,12 +50,9 @@ def basis_cdf(x: FloatArray, breakpoints: FloatArray, degree: int) -> FloatArray
 
 
 def density_pieces(breakpoints: FloatArray, weights: FloatArray) -> FloatArray:
-    """Polynomial pieces of a weighted sum of basis functions with integral one.
+    """Polynomial pieces of basis functions on breakpoints (L, P + 1) with weights (L, P + p).
 
-    ``breakpoints`` (L, P + 1): increasing ends of the intervals; ``weights`` (L, P + p): weights of
-    the basis functions; their number sets the degree p. Returns (L, P, p + 1): coefficients of the
-    powers of u in each interval, where u runs from 0 to 1 over it; the polynomial is the density
-    *per unit of u*.
+    Coefficients (L, P, p + 1) of powers of u, from 0 to 1 over each interval, *per unit of u*.
     """
     n_pieces = breakpoints.shape[1] - 1
     degree = weights.shape[1] - n_pieces
@@ -87,11 +72,7 @@ def _clamped_knots(breakpoints: FloatArray, degree: int) -> FloatArray:
 
 
 def _basis_pieces(breakpoints: FloatArray, degree: int) -> FloatArray:
-    """Polynomials of the p + 1 B-splines that live on each interval.
-
-    The recursion of Cox and de Boor on coefficients of the powers of u, shape
-    (L, P, p + 1, p + 1): entry [l, i, r] belongs to the unnormalised B-spline i + r.
-    """
+    """Coefficients (L, P, p + 1, p + 1) of powers of u of B-spline i + r on interval i."""
     n_pieces = breakpoints.shape[1] - 1
     knots = _clamped_knots(breakpoints, degree)
     starts, widths = breakpoints[:, :-1], np.diff(breakpoints)

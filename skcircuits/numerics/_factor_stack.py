@@ -253,10 +253,7 @@ def factor_variance(stack: FactorStack, X: FloatArray) -> FloatArray:
 def factor_draw(
     stack: FactorStack, component: IntArray, X: FloatArray, rng: RandomNumbers
 ) -> FloatArray:
-    """Draw the missing cells of each row from one Gaussian given its observed cells.
-
-    Takes n (d + q) standard normal numbers from ``rng``: first the noise, then the factors.
-    """
+    """Draw missing cells by n (d + q) standard normal numbers, noise first, then factors."""
     size, n_columns = stack.n_factors, stack.n_columns
     # All numbers of a row at once: draws do not depend on which cells are missing
     numbers = rng.standard_normal((len(X), n_columns + size))

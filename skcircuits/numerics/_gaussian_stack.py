@@ -222,11 +222,7 @@ class CompletedRows:
 
 
 def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
-    """Compute the first two moments of all rows given their observed cells.
-
-    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells. Returns means
-    per row, covariances per pattern of missing cells.
-    """
+    """Means of rows X (n, d) given their observed cells, and covariances by pattern."""
     groups = group_patterns(np.isnan(X))
     shape = (stack.n_columns, stack.n_columns, stack.n_components)
     spreads = np.zeros((*shape, 1 + sum(group.n_patterns for group in groups)))
@@ -288,11 +284,7 @@ def center_rows(
 
 
 def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
-    """Replace missing cells by their conditional means.
-
-    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells. Returns (K, n,
-    d): conditional means; observed cells are repeated.
-    """
+    """Rows (K, n, d) with conditional means in place of missing cells of X (n, d)."""
     result = np.repeat(X[None], stack.n_components, axis=0)
     for block in conditional_blocks(stack, X):
         missing = block.group.missing[block.group.pattern]
@@ -302,12 +294,7 @@ def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
 
 
 def weighted_mean(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted sum over the Gaussians of the conditional means of missing cells.
-
-    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells; ``weights``
-    (K, n): weights of the Gaussians at each row. Returns (d, n): sums; those of observed cells
-    mean nothing.
-    """
+    """Sums (d, n) of the conditional means of missing cells of X (n, d), by weights (K, n)."""
     result = stack.means.T @ weights
     for block in conditional_blocks(stack, X):
         rows, missing = block.group.rows, block.group.missing[block.group.pattern].T
@@ -316,11 +303,7 @@ def weighted_mean(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> F
 
 
 def conditional_variance(stack: GaussianStack, X: FloatArray) -> FloatArray:
-    """Conditional variances of the missing cells given the observed ones.
-
-    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells. Returns (K, n,
-    d): variances; 0 where a cell is observed.
-    """
+    """Conditional variances (K, n, d) of the cells of X (n, d), 0 where observed."""
     result = np.zeros((stack.n_components, *X.shape))
     for block in conditional_blocks(stack, X):
         group = block.group
@@ -334,12 +317,7 @@ def conditional_variance(stack: GaussianStack, X: FloatArray) -> FloatArray:
 def sample_conditional(
     stack: GaussianStack, component: IntArray, X: FloatArray, rng: RandomNumbers
 ) -> FloatArray:
-    """Draw the missing cells of each row from one component given its observed cells.
-
-    ``stack``: K Gaussians over d columns; ``component`` (n,): the component each row is drawn from;
-    ``X`` (n, d): rows, NaN for missing cells; ``rng``: source of the n d standard normal numbers.
-    Returns (n, d): completed rows.
-    """
+    """Rows (n, d) whose missing cells are drawn from one component each, by n d normal numbers."""
     # A number for every cell, so that a draw does not depend on what is missing elsewhere
     noise = rng.standard_normal(X.shape)
     result = X.copy()
@@ -391,14 +369,10 @@ def conditional_blocks(
     groups: list[PatternGroup] | None = None,
     pulled: FloatArray | None = None,
 ) -> Iterator[ConditionalBlock]:
-    """Walk over the incomplete rows, block by block of patterns.
+    """Walk over the incomplete rows of X (n, d), block by block of patterns.
 
-    Each pattern is factorised once per component, whatever number of rows it has.
-
-    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells; ``groups``:
-    ``group_patterns(np.isnan(X))`` where it is known already; so ``pulled`` (K, d, n): precisions
-    times the rows less the means, with zeros for missing cells. Yields the next patterns; complete
-    rows are in no block.
+    Each pattern is factorised once per component. ``groups``: as of ``group_patterns``, if known;
+    so ``pulled`` (K, d, n): precisions times the rows less the means, zeros for missing cells.
     """
     distinct = stack.distinct
     n_distinct = distinct.n_components

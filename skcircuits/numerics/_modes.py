@@ -168,10 +168,7 @@ def _distinct(score: Function, curvature: Function, ends: FloatArray) -> Modes |
 
 
 def _most_curved_first(score: Function, ends: FloatArray) -> FloatArray:
-    """Order by the curvature along the diagonal; a mode has a positive one.
-
-    Thus ends on plateaus, which are many and all alike, hide no mode.
-    """
+    """Order by the curvature along the diagonal: ends on plateaus, which are many, hide no mode."""
     curvature = (score(ends - DIFFERENCE) - score(ends + DIFFERENCE)).sum(axis=1)
     order = np.argsort(-curvature, kind="stable")
     return ends[order[curvature[order] > 0.0]]

@@ -42,11 +42,7 @@ class PatternGroup:
         return np.bincount(self.pattern, minlength=self.n_patterns)
 
     def take(self, chosen: BoolArray | IntArray | slice) -> PatternGroup:
-        """Keep some patterns, in ascending order, and their rows.
-
-        ``chosen``: boolean mask of the patterns, or their ascending positions. Returns the chosen
-        patterns.
-        """
+        """Keep some patterns, by a mask or ascending positions, and their rows."""
         kept = np.arange(self.n_patterns)[chosen]
         position = np.full(self.n_patterns, -1)
         position[kept] = np.arange(len(kept))
@@ -56,10 +52,7 @@ class PatternGroup:
         )
 
     def blocks(self, n_patterns: int) -> Iterator[PatternGroup]:
-        """Cut the group into smaller ones.
-
-        ``n_patterns``: most patterns in each. Yields the next patterns and their rows.
-        """
+        """Yield groups of at most so many patterns, with their rows."""
         if self.n_patterns <= n_patterns:
             yield self
             return
@@ -75,11 +68,7 @@ class PatternGroup:
 
 
 def group_patterns(missing: BoolArray) -> list[PatternGroup]:
-    """Group the rows of a table by which of their cells are missing.
-
-    ``missing`` (n_rows, n_columns): true where a cell is missing. Returns one group per number of
-    missing cells, ascending.
-    """
+    """Group rows by which cells are `missing` (n_rows, n_columns), by ascending numbers of them."""
     patterns, inverse = distinct_patterns(missing)
     n_missing = patterns.sum(axis=1)
     # patterns in ascending number of missing cells make every group a slice
@@ -157,11 +146,7 @@ def _joined(groups: list[PatternGroup], n_columns: int) -> PatternGroup:
 
 
 def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:
-    """Find the different rows of a Boolean table.
-
-    ``missing`` (n_rows, n_columns): any Boolean table. Returns ``patterns`` (n_patterns,
-    n_columns): the different rows; ``inverse`` (n_rows,): ``missing == patterns[inverse]``.
-    """
+    """Distinct rows of a Boolean table, and the inverse: ``missing == patterns[inverse]``."""
     n_rows, n_columns = missing.shape
     if n_rows == 1:
         return missing, np.zeros(1, dtype=np.int64)
@@ -183,12 +168,7 @@ def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:
 
 
 def unique_rows(X: FloatArray) -> tuple[IntArray, IntArray]:
-    """Find the different rows of a table, where NaN equals NaN.
-
-    ``X`` (n_rows, n_columns): numbers, NaN for missing cells. Returns ``first`` (n_distinct,):
-    where each different row appears first, ascending: ``X[first]`` are the rows; ``inverse``
-    (n_rows,): ``X[first][inverse]`` equals X.
-    """
+    """Where each distinct row of X first appears, ascending, and the inverse; NaN equals NaN."""
     if len(X) <= 1:
         return np.zeros(len(X), np.int64), np.zeros(len(X), np.int64)
     cells = np.ascontiguousarray(np.asarray(X, dtype=np.float64) + 0.0)  # -0.0 equals 0.0
@@ -201,11 +181,7 @@ def unique_rows(X: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def _distinct_words(words: np.ndarray) -> tuple[IntArray, IntArray]:
-    """First positions and inverse of the different rows of 64-bit words.
-
-    Rows are compared through a hash, which is then verified: sorting whole rows is
-    many times slower.
-    """
+    """First positions and inverse of distinct rows, by a verified hash: sorting is slower."""
     if words.shape[1] == 0:
         return np.zeros(min(1, len(words)), np.int64), np.zeros(len(words), np.int64)
     keys = words[:, 0] if words.shape[1] == 1 else _hash_words(words)

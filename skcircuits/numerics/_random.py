@@ -139,21 +139,13 @@ class RowStreams:
         return len(self.keys)
 
     def take(self, rows: slice) -> Self:
-        """Give the streams of some rows.
-
-        ``rows``: rows to keep. Returns their streams.
-        """
+        """The streams of some rows."""
         part = copy(self)
         part.keys = self.keys[rows]
         return part
 
     def at(self, rows: IntArray, draw: IntArray | int, place: IntArray | int) -> KeyedDraws:
-        """Open streams at a place.
-
-        ``rows`` (m,): whose streams; ``draw`` (m,): number of the draw, for repeated draws of one
-        row; ``place`` (m,): what the numbers are for, for example the number of a unit. Returns
-        source of random numbers, one row of them per entry.
-        """
+        """Open streams of rows (m,) at a number of draw (m,) and a place (m,), such as a unit."""
         keys = _mix(self.keys[rows] + GOLDEN * np.asarray(draw).astype(np.uint64))
         return KeyedDraws(_mix(keys + GOLDEN * np.asarray(place).astype(np.uint64)))
 
@@ -177,26 +169,17 @@ class LatticeStreams(RowStreams):
 
 
 class KeyedDraws:
-    """Random numbers for some rows; a ``RandomNumbers``.
-
-    ``keys`` (m,): key of each row; the same key gives the same numbers.
-    """
+    """Random numbers for rows with keys (m,), equal for equal keys; a ``RandomNumbers``."""
 
     def __init__(self, keys: UInt64Array) -> None:
         self.keys = keys
 
     def random(self, size: int) -> FloatArray:
-        """Draw uniform numbers in [0, 1), one per row.
-
-        ``size``: number of rows m. Returns (m,): uniform numbers.
-        """
+        """Draw uniform numbers in [0, 1), one per row, (m,)."""
         return self._uniform(1)[:size, 0]
 
     def standard_normal(self, size: int | tuple[int, int]) -> FloatArray:
-        """Draw standard normal numbers, one or several per row.
-
-        ``size``: ``m`` or ``(m, k)``. Returns (m,) or (m, k): normal numbers, by inversion.
-        """
+        """Draw standard normal numbers, one or several per row, (m,) or (m, k), by inversion."""
         n_columns = 1 if isinstance(size, int) else size[1]
         # Half a step away from 0, where the inverse is infinite
         normal: FloatArray = ndtri(self._uniform(n_columns) + 2.0**-54)
@@ -231,9 +214,7 @@ class _LatticeDraws(KeyedDraws):
 def draw_source(rng: np.random.Generator | RowStreams, rows: slice, draws: slice) -> DrawSource:
     """Give the random numbers of a block of rows, drawn several times each.
 
-    ``rng``: one generator for all, or one stream per row; ``rows``: rows of the block; ``draws``:
-    numbers of the draws. Returns ``source(pairs, places)``, the ``RandomNumbers`` of some pairs;
-    pair ``i`` is draw ``i // n_rows`` of row ``i % n_rows``.
+    ``source(pairs, places)`` gives those of pairs: i is draw ``i // n_rows`` of row ``i % n_rows``.
     """
     if isinstance(rng, np.random.Generator):
         return lambda pairs, places: rng

@@ -20,12 +20,9 @@ BLOCK_BYTES = 1 << 21
 def cholesky(trapezoid: FloatArray) -> FloatArray:
     """Factorise symmetric matrices in place and solve for right-hand sides on the way.
 
-    ``trapezoid`` (d + r, d, n): rows below d hold the lower triangles of n positive definite
-    matrices A; the r further rows hold right-hand sides b. The upper triangles are not read.
-    Returns (d + r, d, n): the same array: L with A = L Lᵀ, then the solutions of L w = b.
-
-    A pivot that rounding made non-positive (condition numbers beyond 1e15) is raised to machine
-    precision times its diagonal element.
+    ``trapezoid`` (d + r, d, n): lower triangles of positive definite matrices A, then right-hand
+    sides b; becomes L with A = L Lᵀ, then the solutions of L w = b. A pivot that rounding made
+    non-positive (condition numbers beyond 1e15) is raised to machine precision times its diagonal.
     """
     n_columns = trapezoid.shape[1]
     tiny = np.finfo(np.float64).eps
@@ -41,11 +38,7 @@ def cholesky(trapezoid: FloatArray) -> FloatArray:
 
 
 def invert_lower(lower: FloatArray) -> FloatArray:
-    """Invert lower triangular matrices.
-
-    ``lower`` (d, d, n): the matrices; their upper triangles are not read. Returns (d, d, n):
-    inverses, with zeros in the upper triangles.
-    """
+    """Inverses of lower triangular matrices (d, d, n), whose upper triangles are not read."""
     inverse = np.zeros_like(lower)
     for i in range(len(lower)):
         inverse[i, i] = 1.0 / lower[i, i]
@@ -57,11 +50,7 @@ def invert_lower(lower: FloatArray) -> FloatArray:
 
 
 def solve_factored(lower: FloatArray, sides: FloatArray) -> FloatArray:
-    """Solve L Lᵀ x = b by substitution, in place of the right-hand sides.
-
-    ``lower`` (d, d, n): factors L; their upper triangles are not read; ``sides`` (d, k, n): k
-    right-hand sides b of each. Returns (d, k, n): the solutions, in the same array.
-    """
+    """Solve L Lᵀ x = b in place of b (d, k, n), with lower triangles L (d, d, n)."""
     for i in range(len(lower)):
         if i:
             sides[i] -= contract("jn,jkn->kn", lower[i, :i], sides[:i])
@@ -74,11 +63,7 @@ def solve_factored(lower: FloatArray, sides: FloatArray) -> FloatArray:
 
 
 def gram_of_lower(lower: FloatArray) -> FloatArray:
-    """Multiply lower triangular matrices by their transposes from the left, WᵀW.
-
-    ``lower`` (d, d, n): the matrices W; their upper triangles are not read. Returns (d, d, n):
-    symmetric products.
-    """
+    """Symmetric products WᵀW of lower triangles W (d, d, n), whose upper triangles are not read."""
     product = np.empty_like(lower)
     for i in range(len(lower)):
         product[i, : i + 1] = contract("kn,kjn->jn", lower[i:, i], lower[i:, : i + 1])
@@ -87,27 +72,17 @@ def gram_of_lower(lower: FloatArray) -> FloatArray:
 
 
 def multiply(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Multiply matrices by vectors.
-
-    ``matrices`` (d, d, n): the matrices; ``vectors`` (d, n): the vectors. Returns (d, n): products.
-    """
+    """Products (d, n) of matrices (d, d, n) and vectors (d, n)."""
     return contract("ijn,jn->in", matrices, vectors)
 
 
 def multiply_transposed(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Multiply transposed matrices by vectors.
-
-    ``matrices`` (d, d, n): the matrices, before transposition; ``vectors`` (d, n): the vectors.
-    Returns (d, n): products.
-    """
+    """Products (d, n) of transposes of matrices (d, d, n) and vectors (d, n)."""
     return contract("jin,jn->in", matrices, vectors)
 
 
 def log_diagonal(lower: FloatArray) -> FloatArray:
-    """Sum the logarithms of the diagonals: half of the log determinants of L Lᵀ.
-
-    ``lower`` (d + r, d, n): factors as `cholesky` gives them. Returns (n,): half log determinants.
-    """
+    """Sums (n,) of log diagonals of factors (d + r, d, n): half of the log determinants of L Lᵀ."""
     size = lower.shape[1]
     diagonal = lower[np.arange(size), np.arange(size)]
     return contract("i,in->n", np.ones(size), np.log(diagonal))
@@ -117,11 +92,7 @@ def contract(subscripts: str, left: FloatArray, right: FloatArray) -> FloatArray
     """Sum products over all but the last axis, in an order that no block size changes.
 
     With two or more elements along the last axis ``np.einsum`` runs along it and adds
-    the terms one after the other; for a single one it would sum along another axis, in
-    another order.
-
-    ``subscripts``: as in ``np.einsum``; the last axis of `right` and of the result are the same;
-    ``left``, ``right``: the factors. Returns sums of products.
+    the terms one after the other; for a single one it would sum in another order.
     """
     if right.shape[-1] != 1:
         return np.einsum(subscripts, left, right, optimize=False)
@@ -133,12 +104,9 @@ def contract(subscripts: str, left: FloatArray, right: FloatArray) -> FloatArray
 def gather_symmetric(
     matrices: FloatArray, index: IntArray, component: IntArray, n_sides: int = 0
 ) -> FloatArray:
-    """Pick submatrices of a stack of symmetric matrices, one per case.
+    """Lower triangles (m + n_sides, m, n_cases) of submatrices at ``index`` (m, n_cases).
 
-    ``matrices`` (n_components, d, d): symmetric matrices; ``index`` (m, n_cases): rows (and
-    columns) each case picks; ``component`` (n_cases,): the matrix each case picks from;
-    ``n_sides``: number of uninitialised rows to append for right-hand sides. Returns (m + n_sides,
-    m, n_cases): lower triangles; the upper ones are uninitialised.
+    Rows for right-hand sides, and upper triangles, are uninitialised.
     """
     size, n_cases = index.shape
     table = np.ascontiguousarray(matrices).reshape(-1)
