@@ -60,20 +60,14 @@ def reduced_laplacian(weights: FloatArray, root: int | None = None) -> tuple[Flo
 
 
 def log_partitions(weights: FloatArray, root: int | None = None) -> FloatArray:
-    """Log of the sum over spanning trees of the product of edge weights, of many graphs.
-
-    `weights` (n_graphs, n_vertices, n_vertices) -> (n_graphs,).
-    """
+    """Log sums (n_graphs,) over the spanning trees of graphs of weights (n_graphs, n, n)."""
     minors, kept = reduced_laplacian(weights, root)
     (left_out,) = np.setdiff1d(np.arange(weights.shape[-1]), kept)
     return _log_determinants(minors, weights[:, kept, left_out])
 
 
 def log_partition_and_marginals(weights: FloatArray) -> tuple[float, FloatArray]:
-    """Log of the sum over spanning trees of the product of edge weights, and its gradient.
-
-    `weights` (n_vertices, n_vertices) -> `edge_probabilities` (n_vertices, n_vertices).
-    """
+    """Log of the sum over the spanning trees of a graph (n, n), and edge probabilities (n, n)."""
     log_sums, edge_probabilities = log_partitions_and_marginals(weights[None])
     return float(log_sums[0]), edge_probabilities[0]
 
@@ -81,11 +75,7 @@ def log_partition_and_marginals(weights: FloatArray) -> tuple[float, FloatArray]
 def log_partitions_and_marginals(
     weights: FloatArray, root: int | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Log sums over the spanning trees of many graphs, and the probabilities of their edges.
-
-    `weights` (n_graphs, n_vertices, n_vertices) -> `log_sums` (n_graphs,), `edge_probabilities`
-    (n_graphs, n_vertices, n_vertices).
-    """
+    """Log sums (n_graphs,) and edge probabilities (n_graphs, n, n) of graphs (n_graphs, n, n)."""
     log_sums, inverses = log_partitions_and_inverses(weights, root)
     diagonals = np.diagonal(inverses, axis1=1, axis2=2)
     resistances = diagonals[:, :, None] + diagonals[:, None, :] - 2 * inverses
@@ -95,13 +85,7 @@ def log_partitions_and_marginals(
 def log_partitions_and_inverses(
     weights: FloatArray, root: int | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Log sums over the spanning trees of many graphs, and the inverses of their minors.
-
-    Inverses have zeros at the vertex that the minors leave out.
-
-    `weights` (n_graphs, n_vertices, n_vertices) -> `log_sums` (n_graphs,), `inverses` (n_graphs,
-    n_vertices, n_vertices).
-    """
+    """Log sums (n_graphs,) and inverses of minors (n_graphs, n, n), 0 at the vertex left out."""
     minors, kept = reduced_laplacian(weights, root)
     log_sums = _invert(minors)
     inverses = np.zeros_like(weights)
@@ -132,10 +116,7 @@ class RowLaplacians:
         ]
 
     def log_partitions(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
-        """Log of the sum over spanning trees of the product of edge weights, per row.
-
-        `codes` (n_rows, n_variables) -> (n_rows,).
-        """
+        """Log of the sum over spanning trees of the product of edge weights, per row of codes."""
         blocks = row_slices(len(codes), _CHUNKS_PER_TASK * self._chunk_size)
         tables = [(codes[rows],) for rows in blocks]
         parts = thread_map(self._log_partitions_of_block, tables, n_jobs)
@@ -438,10 +419,7 @@ _STEP = 8  # products are fastest on multiples of the vector registers
 
 
 def invert_in_place(matrices: FloatArray) -> FloatArray:
-    """Invert symmetric positive definite matrices in place.
-
-    `matrices` (n_matrices, n, n) -> (n_matrices,).
-    """
+    """Invert symmetric positive definite matrices (n_matrices, n, n); returns (n_matrices,)."""
     size = matrices.shape[1]
     if size <= _LAPACK_SIZE:
         factors = np.linalg.cholesky(matrices)
@@ -543,11 +521,7 @@ def _add_paths(parents: IntArray, in_tree: BoolArray, trees: IntArray, vertices:
 def sample_arborescences(
     weights: FloatArray, roots: IntArray, graphs: IntArray, uniforms: FloatArray
 ) -> IntArray:
-    """Draw spanning trees with probability proportional to the product of their weights.
-
-    `weights` (n_graphs, n_vertices, n_vertices), `roots` (n_graphs,), `graphs` (n_trees,),
-    `uniforms` (n_vertices, n_trees) -> (n_trees, n_vertices).
-    """
+    """Draw spanning trees (n_trees, n) of weighted graphs from roots, by uniforms (n, n_trees)."""
     n_trees, n_vertices = len(graphs), weights.shape[1]
     used, graphs = np.unique(graphs, return_inverse=True)
     weights, roots = weights[used], roots[used]

@@ -31,19 +31,13 @@ _BURN_IN = 0.25  # fraction of the sweeps that is added in front and thrown away
 
 
 def n_completions(evidence: FloatArray, mixture: AllTreesMixture) -> FloatArray:
-    """Number of complete rows that the evidence allows.
-
-    `evidence` (n_rows, n_states) -> (n_rows,).
-    """
+    """Numbers (n_rows,) of complete rows that evidence (n_rows, n_states) allows."""
     layout = mixture.layout
     return layout.sum_states((evidence > 0).astype(float)).prod(axis=1)
 
 
 def enumerate_evidence(mixture: AllTreesMixture, evidence: FloatArray) -> FloatArray:
-    """Log of the expected product of the factors: the log probability of observed cells.
-
-    `evidence` (n_rows, n_states) -> (n_rows,).
-    """
+    """Log probabilities (n_rows,) of evidence (n_rows, n_states)."""
     log_evidence = np.full(len(evidence), -np.inf)
     # If all states of a variable are ruled out, there is nothing to enumerate.
     possible = n_completions(evidence, mixture) > 0
@@ -53,10 +47,7 @@ def enumerate_evidence(mixture: AllTreesMixture, evidence: FloatArray) -> FloatA
 
 
 def enumerate_marginals(mixture: AllTreesMixture, evidence: FloatArray) -> FloatArray:
-    """Distribution of every variable given the observed cells.
-
-    `evidence` (n_rows, n_states) -> (n_rows, n_states).
-    """
+    """Distributions (n_rows, n_states) of all variables given evidence (n_rows, n_states)."""
     parts = [np.empty((0, evidence.shape[1]))]
     for block in _completions(mixture, evidence):
         sizes = np.diff([*block.starts, len(block.codes)])
@@ -69,10 +60,7 @@ def enumerate_marginals(mixture: AllTreesMixture, evidence: FloatArray) -> Float
 def draw_enumerated(
     mixture: AllTreesMixture, evidence: FloatArray, n_samples: int, rng: np.random.Generator
 ) -> IntArray:
-    """Draw complete rows given the observed cells.
-
-    `evidence` (n_rows, n_states) -> (n_samples, n_rows, n_variables).
-    """
+    """Draw complete rows (n_samples, n_rows, n_variables) given evidence (n_rows, n_states)."""
     parts = [np.empty((n_samples, 0, mixture.layout.n_variables), dtype=np.int64)]
     for block in _completions(mixture, evidence):
         ends = np.append(block.starts[1:], len(block.codes))
@@ -87,10 +75,7 @@ def draw_enumerated(
 
 
 def _most_probable_enumerated(mixture: AllTreesMixture, evidence: FloatArray) -> IntArray:
-    """Most probable completion of each row: `evidence` (n_rows, n_states) -> (n_rows, n_variables).
-
-    The first of equally probable ones.
-    """
+    """Most probable completions (n_rows, n_variables), the first of ties, of evidence by states."""
     parts = [np.empty((0, mixture.layout.n_variables), dtype=np.int64)]
     for block in _completions(mixture, evidence):
         largest = np.maximum.reduceat(block.log_joint, block.starts)
@@ -190,10 +175,7 @@ def _ascend(
 def conditional_marginals(
     mixture: AllTreesMixture, codes: IntArray, method: str, n_samples: int, rng: np.random.Generator
 ) -> WeightedMarginals:
-    """Distribution of every variable given the observed cells of each row.
-
-    `codes` (n_rows, n_variables).
-    """
+    """Distribution of every variable given the observed cells of rows (n_rows, n_variables)."""
     layout = mixture.layout
     if method == "auto":
         return _exact_or_estimated(mixture, codes, n_samples, rng)
@@ -290,10 +272,7 @@ def blocked_gibbs(
 def single_site_gibbs(
     mixture: AllTreesMixture, start: IntArray, missing: BoolArray, rng: np.random.Generator
 ) -> Iterator[IntArray]:
-    """Draw every missing cell given all other cells, one after the other.
-
-    `start` (n_chains, n_variables), `missing` (n_chains, n_variables) -> (n_chains, n_variables).
-    """
+    """Draw missing cells of rows (n_chains, n_variables) one after the other, given all others."""
     codes = start
     cardinalities = mixture.layout.cardinalities
     while True:

@@ -47,12 +47,9 @@ _CELLS_AT_ONCE = 2**17
 def estimate_evidence(
     mixture: AllTreesMixture, evidence: FloatArray, n_trees: int, seed: int
 ) -> FloatArray:
-    """Log of an unbiased estimate of the probability of the observed cells.
+    """Logs (n_rows,) of unbiased estimates of the probability of evidence (n_rows, n_states).
 
-    The method for a row depends on its evidence alone, not on draws, so that the choice does not
-    bias any estimate.
-
-    `evidence` (n_rows, n_states) -> (n_rows,).
+    The method for a row depends on its evidence alone, not on draws, which would bias estimates.
     """
     layout = mixture.layout
     log_evidence = np.full(len(evidence), -np.inf)
@@ -142,10 +139,7 @@ def estimate_from_completions(
     n_completions: int,
     seed: int,
 ) -> FloatArray:
-    """Log of an unbiased estimate of the probability of the observed cells.
-
-    `evidence` (n_rows, n_states) -> (n_rows,).
-    """
+    """Logs (n_rows,) of unbiased estimates of the probability of evidence (n_rows, n_states)."""
     log_evidence = np.empty(len(evidence))
     for rows, _, log_ratios in _weighted_completions(
         mixture, evidence, beliefs, n_completions, seed
@@ -161,10 +155,7 @@ def marginals_from_completions(
     n_completions: int,
     seed: int,
 ) -> WeightedMarginals:
-    """Distribution of every variable given the observed cells: weighted frequencies in completions.
-
-    `evidence` (n_rows, n_states).
-    """
+    """Distributions given evidence (n_rows, n_states): weighted frequencies in completions."""
     parts = []
     for _, codes, log_ratios in _weighted_completions(
         mixture, evidence, beliefs, n_completions, seed
@@ -182,10 +173,7 @@ def _weighted_completions(
     n_completions: int,
     seed: int,
 ) -> Iterator[tuple[slice, IntArray, FloatArray]]:
-    """Some rows after the other, their completions and the logs of p(completion) / q(completion).
-
-    Yields rows, codes (n_rows, n_completions, n_variables), log ratios (n_rows, n_completions).
-    """
+    """Rows, their completions (n_rows, n_completions, n_variables), and logs of p / q for each."""
     layout = mixture.layout
     # One more column draws the component.
     uniforms = _latin_hypercube(seed, n_completions, layout.n_variables + 1)

@@ -55,10 +55,7 @@ class WeightedMarginals(NamedTuple):
 def estimate_from_trees(
     mixture: AllTreesMixture, evidence: FloatArray, n_trees: int, seed: int
 ) -> FloatArray:
-    """Log of an unbiased estimate of the probability of the observed cells.
-
-    `evidence` (n_rows, n_states) -> (n_rows,).
-    """
+    """Logs (n_rows,) of unbiased estimates of the probability of evidence (n_rows, n_states)."""
     log_evidence = np.full(len(evidence), -np.inf)
     for chunk in _chunks(len(evidence), mixture.layout, n_trees):
         rows = np.arange(len(evidence))[chunk]
@@ -77,10 +74,7 @@ def estimate_marginals(
     *,
     collapsed: bool = True,
 ) -> WeightedMarginals:
-    """Distribution of every variable given the observed cells.
-
-    `evidence` (n_rows, n_states).
-    """
+    """Distributions of all variables given evidence (n_rows, n_states)."""
     parts = []
     for rows in _chunks(len(evidence), mixture.layout, n_trees):
         trees = _EvidenceTrees(mixture, evidence[rows], n_trees, rng)

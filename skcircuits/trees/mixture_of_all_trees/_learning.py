@@ -152,11 +152,7 @@ def start_training(
     pseudo_count: float = 1.0,
     init: str = "mutual_information",
 ) -> Training:
-    """Choose the first parameters.
-
-    `completions` of the rows, `sample_weight` (n_rows,); `init`: "mutual_information",
-    "published" or "random".
-    """
+    """First parameters; `init`: "mutual_information", "published" or "random"; weights of rows."""
     parameterization = Parameterization(layout)
     if init == "random":
         vectors = rng.normal(size=(n_components, parameterization.size))
@@ -189,10 +185,7 @@ def learn_all_trees(
     sample_weight: FloatArray | None = None,
     n_jobs: int | None = None,
 ) -> Iterator[Epoch]:
-    """Maximise the expected likelihood of completed rows by mini-batch Adam.
-
-    `completions` of the rows, `sample_weight` (n_rows,).
-    """
+    """Maximise the expected likelihood of completed, weighted rows by mini-batch Adam."""
     weight = _weights(completions, sample_weight)
     # Batches are drawn from all rows, so that the steps stay the same, but equal rows of a
     # batch are computed once.

@@ -70,10 +70,7 @@ class MixtureOfAllTrees:
         self.pairs = pairs
 
     def log_prob(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
-        """Log probability of complete rows; equal rows are computed once.
-
-        `codes` (n_rows, n_variables) -> (n_rows,).
-        """
+        """Log probabilities (n_rows,) of complete rows of codes; equal rows are computed once."""
         # Tables of few states repeat their rows: nltcs six times, plants twice.
         rows, inverse = distinct_rows(codes)
         log_prob = self.laplacians().log_partitions(rows, n_jobs=n_jobs)
@@ -137,10 +134,7 @@ class AllTreesMixture(NamedTuple):
     components: list[MixtureOfAllTrees]
 
     def log_prob(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
-        """Log probability of complete rows; equal rows are computed once.
-
-        `codes` (n_rows, n_variables) -> (n_rows,).
-        """
+        """Log probabilities (n_rows,) of complete rows of codes; equal rows are computed once."""
         wrong = (codes < 0) | (codes >= self.cardinalities)
         if wrong.any():
             row, variable = np.argwhere(wrong)[0]
@@ -192,10 +186,7 @@ class AllTreesMixture(NamedTuple):
 def sample_trees(
     mixture: AllTreesMixture, n_trees: int, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
-    """Draw components from their weights, and a spanning tree from the prior of each.
-
-    Gives `components` (n_trees,), `parents` (n_trees, n_variables).
-    """
+    """Draw components (n_trees,) and a spanning tree (n_trees, n_variables) of each."""
     # Without the last fraction, which may round below one.
     cumulative = np.cumsum(np.exp(mixture.log_weights))[:-1]
     components = np.searchsorted(cumulative, rng.random(n_trees), side="right")
@@ -204,10 +195,7 @@ def sample_trees(
 
 
 def sample_rows(mixture: AllTreesMixture, n_rows: int, rng: np.random.Generator) -> IntArray:
-    """Draw rows: a component, a tree of it, then the variables from its root down.
-
-    Gives (n_rows, n_variables).
-    """
+    """Draw rows (n_rows, n_variables): a component, a tree, then variables from the root down."""
     layout = mixture.layout
     components, parents = sample_trees(mixture, n_rows, rng)
     rows = np.empty((n_rows, layout.n_variables), dtype=np.int64)
@@ -285,10 +273,7 @@ class LaplacianUpdates:
         return self._inverse.astype(np.float32)
 
     def changed(self, codes: IntArray) -> BoolArray:
-        """Whether edges of the variables change in rows.
-
-        `codes` (n_rows, n_variables) -> boolean (n_rows, n_variables).
-        """
+        """Whether edges of the variables change in rows of codes, boolean (n_rows, n_variables)."""
         unusual = codes != self.usual
         indicators = self.layout.one_hot(np.where(unusual, codes, -1))[:, self._unusual]
         sums = indicators.astype(np.float32) @ self._fractions
@@ -297,11 +282,7 @@ class LaplacianUpdates:
     def edge_counts(
         self, codes: IntArray, sample_weight: FloatArray, *, n_jobs: int | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Expected number of tree edges for every pair of states, summed over rows.
-
-        `codes` (n_rows, n_variables), `sample_weight` (n_rows,) -> `log_sums` (n_rows,), `counts`
-        (n_states, n_states), as of `RowLaplacians`.
-        """
+        """Log sums (n_rows,) and edge counts (n_states, n_states) as those of `RowLaplacians`."""
         log_sums, diagonals = np.empty(len(codes)), np.empty(codes.shape)
         blocks = [
             (codes[rows], sample_weight[rows], log_sums[rows], diagonals[rows])

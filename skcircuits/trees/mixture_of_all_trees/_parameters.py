@@ -202,10 +202,7 @@ class Parameterization:
         self.size = int(self._ends[-1])
 
     def vector(self, weights: FloatArray, statistics: PairStatistics) -> FloatArray:
-        """Parameters of the model with these weights and positive probabilities.
-
-        `weights` (n_variables, n_variables) -> (size,).
-        """
+        """Parameters (size,) of the model with these weights and positive probabilities."""
         vector = np.empty(self.size)
         parts = self._parts(vector)
         parts.log_weights[:] = np.log(self.layout.pair_values(weights))
@@ -229,10 +226,7 @@ class Parameterization:
         return vector
 
     def model(self, vector: FloatArray) -> MixtureOfAllTrees:
-        """The mixture of all trees with these parameters.
-
-        `vector` (size,).
-        """
+        """The mixture of all trees with parameters (size,)."""
         parts = self._parts(vector)
         nodes = self._nodes(parts.node_logits)
         # Group by group: all tables at once would take as much as the model
@@ -251,10 +245,7 @@ class Parameterization:
         *,
         n_jobs: int | None = None,
     ) -> tuple[float, FloatArray]:
-        """Log-likelihood of weighted rows and its gradient.
-
-        `codes` (n_rows, n_variables), `sample_weight` (n_rows,) -> `gradient` (size,).
-        """
+        """Log-likelihood of weighted rows (n_rows, n_variables), and its gradient (size,)."""
         layout = self.layout
         log_sums, counts = _edge_counts(model, codes, sample_weight, n_jobs)
         log_prob = log_sums + model.log_normaliser(codes)
@@ -328,11 +319,7 @@ def _checked(
     sample_weight: FloatArray,
     n_jobs: int | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Edge counts, exact ones where the quick ones are wrong.
-
-    A tree over n variables has n - 1 edges, so that the counts of each row are known to add up to
-    twice as many (Foster, 1949).
-    """
+    """Edge counts, exact ones where those of a row do not add up to 2 (n - 1) (Foster, 1949)."""
     total = 2 * (model.layout.n_variables - 1) * sample_weight.sum()
     try:
         with np.errstate(all="ignore"):
@@ -346,38 +333,26 @@ def _checked(
 
 
 def from_contrasts(contrasts: FloatArray, shape: tuple[int, int]) -> FloatArray:
-    """Tables with these coordinates; their rows and columns sum to zero.
-
-    `contrasts` (n_tables, n_rows - 1, n_columns - 1) -> (n_tables, n_rows, n_columns).
-    """
+    """Tables with these contrasts, one row and column more; rows and columns sum to zero."""
     corners = [_corners(size) for size in shape]
     return corners[0] @ contrasts @ corners[1].T
 
 
 def sum_contrasts(tables: FloatArray) -> FloatArray:
-    """Pull derivatives by the cells back to the coordinates: the adjoint of `from_contrasts`.
-
-    `tables` (n_tables, n_rows, n_columns) -> (n_tables, n_rows - 1, n_columns - 1).
-    """
+    """Pull derivatives by cells of tables back to contrasts: the adjoint of `from_contrasts`."""
     n_rows, n_columns = tables.shape[1:]
     return _corners(n_rows).T @ tables @ _corners(n_columns)
 
 
 def to_contrasts(tables: FloatArray) -> FloatArray:
-    """Coordinates of tables, disregarding a function of the row and one of the column.
-
-    `tables` (n_tables, n_rows, n_columns) -> (n_tables, n_rows - 1, n_columns - 1).
-    """
+    """Contrasts of tables, disregarding a function of the row and one of the column."""
     # The corners are orthogonal but not of unit length over the states
     fractions = [(size - 1) / size for size in tables.shape[1:]]
     return np.multiply(sum_contrasts(tables), np.prod(fractions))
 
 
 def _corners(n_states: int) -> FloatArray:
-    """Corners of a regular simplex around the origin, at distance one: (n_states, n_states - 1).
-
-    For two states they are 1 and -1.
-    """
+    """Corners (n_states, n_states - 1) of a regular simplex at distance one, 1 and -1 for two."""
     if n_states == 1:
         return np.zeros((1, 0))
     return helmert(n_states).T * np.sqrt(n_states / (n_states - 1))

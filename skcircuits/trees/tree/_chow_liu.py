@@ -46,12 +46,10 @@ def pair_statistics(
     sample_weight: FloatArray | None = None,
     pseudo_count: float = 1.0,
 ) -> PairStatistics:
-    """Estimate the probabilities of all single states and pairs of states.
+    """Probabilities of states and pairs in weighted rows of codes (n_rows, n_variables).
 
     The pseudo-count is spread evenly over the cells of each pair table, so a marginal of a smoothed
     table is the smoothed marginal: ``α / (k_u k_v)`` per cell and ``α / k_u`` per state.
-
-    `codes` (n_rows, n_variables), `sample_weight` (n_rows,).
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
     counts = _pair_counts(codes, layout, weight)
@@ -77,10 +75,7 @@ def _pair_counts(codes: IntArray, layout: StateLayout, weight: FloatArray) -> Fl
 
 
 def mutual_information(statistics: PairStatistics, layout: StateLayout) -> FloatArray:
-    """Mutual information of every pair of variables.
-
-    Gives (n_variables, n_variables).
-    """
+    """Mutual information (n_variables, n_variables) of every pair of variables."""
     nodes, pairs = statistics
     # 0 log 0 = 0: states that never occur add nothing.
     positive = pairs > 0
@@ -135,10 +130,7 @@ class ChowLiuTree(NamedTuple):
 
 
 class TreeMixture(NamedTuple):
-    """A mixture of tree distributions.
-
-    `log_weights` (n_components,): log mixture weights; `trees`: the components.
-    """
+    """A mixture of tree distributions with `log_weights` (n_components,)."""
 
     log_weights: FloatArray
     trees: list[ChowLiuTree]
@@ -164,10 +156,7 @@ def chow_liu_tree(
     sample_weight: FloatArray | None = None,
     pseudo_count: float = 1.0,
 ) -> ChowLiuTree:
-    """Learn the most likely tree distribution (Chow and Liu, 1968).
-
-    `codes` (n_rows, n_variables), `sample_weight` (n_rows,).
-    """
+    """Learn the likeliest tree (Chow and Liu, 1968) of weighted rows (n_rows, n_variables)."""
     statistics = pair_statistics(
         codes, layout, sample_weight=sample_weight, pseudo_count=pseudo_count
     )
@@ -184,12 +173,10 @@ def learn_tree_mixture(
     sample_weight: FloatArray | None = None,
     pseudo_count: float = 1.0,
 ) -> Iterator[TreeMixture]:
-    """Learn a mixture of Chow-Liu trees by expectation maximisation.
+    """Learn a mixture of Chow-Liu trees of weighted rows of codes by expectation maximisation.
 
     A few steps with independent variables inside each component come first: from random
     responsibilities, trees would all become the tree of the whole table.
-
-    `codes` (n_rows, n_variables), `sample_weight` (n_rows,).
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
     responsibilities = _independent_start(codes, layout, n_components, rng, weight, pseudo_count)

@@ -30,11 +30,7 @@ _MAX_STEPS, _TOL = 50, 1e-4  # of expectation maximisation
 
 
 class Completions(NamedTuple):
-    """Complete rows, and how much of each is in every row of a table.
-
-    `codes` (n_completions, n_variables): distinct complete rows; `fractions` (n_rows,
-    n_completions): probability of each completion of a row, in all one.
-    """
+    """Distinct complete rows, `codes`, and `fractions` (n_rows, n_completions) of each row."""
 
     codes: IntArray
     fractions: csr_array
@@ -84,10 +80,7 @@ def expected_tree(
     sample_weight: FloatArray,
     pseudo_count: float = 1.0,
 ) -> ChowLiuTree:
-    """Learn the tables of the tree of observed pairs by expectation maximisation.
-
-    `codes` (n_rows, n_variables), -1 where missing, `sample_weight` (n_rows,).
-    """
+    """Learn the tables of the tree of observed pairs of rows of codes (-1: missing) by EM."""
     tree = observed_tree(codes, layout, sample_weight=sample_weight, pseudo_count=pseudo_count)
     rows, index = distinct_rows(codes)
     if (rows >= 0).all():

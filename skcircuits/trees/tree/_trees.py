@@ -28,10 +28,7 @@ InputMaker = Callable[[int, FloatArray], Unit]
 
 
 def vertex_depths(parents: IntArray) -> IntArray:
-    """Count the edges between every vertex and the root of its tree.
-
-    `parents` (n_trees, n_vertices) -> (n_trees, n_vertices).
-    """
+    """Numbers of edges from each vertex to its root, (n_trees, n_vertices) as `parents`."""
     vertices = np.arange(parents.shape[1])
     ancestors = np.where(parents < 0, vertices, parents)
     # A root points to itself and adds nothing.
@@ -44,18 +41,12 @@ def vertex_depths(parents: IntArray) -> IntArray:
 
 
 def top_down_order(parents: IntArray) -> IntArray:
-    """Order the vertices of rooted trees so that every parent precedes its children.
-
-    `parents` (n_trees, n_vertices) -> (n_trees, n_vertices).
-    """
+    """Vertices of rooted trees (n_trees, n_vertices) in an order with parents before children."""
     return np.argsort(vertex_depths(parents), axis=1, kind="stable")
 
 
 def children_of(parents: IntArray) -> list[list[int]]:
-    """Children of each vertex of one tree.
-
-    `parents` (n_vertices,).
-    """
+    """Children of each vertex of one tree, from `parents` (n_vertices,)."""
     children: list[list[int]] = [[] for _ in parents]
     for child in np.flatnonzero(parents >= 0).tolist():
         children[parents[child]].append(child)
@@ -63,19 +54,13 @@ def children_of(parents: IntArray) -> list[list[int]]:
 
 
 def edges_of(parents: IntArray) -> IntArray:
-    """Edges (parent, child) of rooted trees, parents first.
-
-    `parents` (n_trees, n_vertices) -> (n_trees, n_vertices - 1, 2).
-    """
+    """Edges (n_trees, n_vertices - 1, 2) from parents to children of rooted trees, in order."""
     children = top_down_order(parents)[:, 1:]
     return np.stack([np.take_along_axis(parents, children, axis=1), children], axis=2)
 
 
 def maximum_spanning_tree(weights: FloatArray) -> IntArray:
-    """Find the spanning tree of largest total weight (Prim's algorithm).
-
-    `weights` (n_vertices, n_vertices) -> (n_vertices,).
-    """
+    """Parents (n_vertices,) of the spanning tree of largest total weight (Prim's algorithm)."""
     n_vertices = len(weights)
     root = int(weights.sum(axis=1).argmax())
     parents = np.full(n_vertices, root)
@@ -96,10 +81,7 @@ def maximum_spanning_tree(weights: FloatArray) -> IntArray:
 
 
 def root_at_center(parents: IntArray) -> IntArray:
-    """Move the root of a tree to its centre.
-
-    `parents` (n_vertices,) -> (n_vertices,).
-    """
+    """Parents (n_vertices,) of the same tree with its root at the centre."""
     center = _center(parents)
     rooted = parents.copy()
     child, vertex = -1, center
@@ -125,11 +107,7 @@ def _center(parents: IntArray) -> int:
 
 @dataclass(frozen=True, eq=False)
 class PairGroup:
-    """Pairs of variables whose tables have one shape.
-
-    `layout`: numbering of the states; `first`, `second` (n_pairs,): the two variables of each
-    pair; ``first`` has at least as many states.
-    """
+    """Pairs (n_pairs,) of variables whose tables have one shape, with `first` the longer side."""
 
     layout: StateLayout
     first: IntArray
@@ -207,10 +185,7 @@ class StateLayout:
         return codes + self.offsets
 
     def one_hot(self, codes: IntArray) -> FloatArray:
-        """Turn codes (n_rows, n_variables) into indicators (n_rows, n_states).
-
-        A negative code is a missing cell and gives zeros.
-        """
+        """Indicators (n_rows, n_states) of codes (n_rows, n_variables), zeros where negative."""
         indicators = np.zeros((len(codes), self.n_states))
         positions = self.flat(codes) + self.n_states * np.arange(len(codes))[:, None]
         indicators.ravel()[positions[codes >= 0]] = 1.0
@@ -254,10 +229,7 @@ class StateLayout:
 
 
 def distinct_rows(codes: IntArray) -> tuple[IntArray, IntArray]:
-    """Find the distinct rows of a table of codes, -1 where a cell is missing.
-
-    `codes` (n_rows, n_variables) -> `rows` (n_distinct, n_variables), `inverse` (n_rows,).
-    """
+    """Distinct rows of a table of codes, -1 where missing, and the `inverse` (n_rows,)."""
     # Rows as opaque bytes sort much faster than columns one after the other.
     shifted = codes + 1
     narrow = np.ascontiguousarray(shifted.astype(np.min_scalar_type(shifted.max(initial=0))))
@@ -361,10 +333,7 @@ class TreeInference:
         self._collect(nodes * evidence)
 
     def marginals(self) -> FloatArray:
-        """Distribution of every variable given the observed cells.
-
-        Gives (n_trees, n_rows, n_states).
-        """
+        """Distributions (n_trees, n_rows, n_states) of all variables given the observed cells."""
         return self._by_flat_state(self._beliefs())
 
     def _beliefs(self) -> FloatArray:
@@ -415,10 +384,7 @@ class TreeInference:
         return _normalized(weights)
 
     def sample(self, rng: np.random.Generator) -> IntArray:
-        """Draw all variables given the observed cells, from the root down.
-
-        Gives (n_trees, n_rows, n_variables).
-        """
+        """Draw all variables given the observed cells, (n_trees, n_rows, n_variables)."""
         n_trees, n_variables, n_rows, _ = self._below.shape
         codes = np.empty((n_trees, n_rows, n_variables), dtype=np.int64)
         trees, roots = np.nonzero(self.depths == 0)
