@@ -337,10 +337,7 @@ def _documented_entries(documents, section):
 
 
 class KernelParametersMixin:
-    """Set parameters such as ``kernel__gamma``, so that searches can choose them.
-
-    Kernels are immutable: another kernel takes the place of the old one.
-    """
+    """Set parameters such as ``kernel__gamma`` by new kernels, so that searches can choose them."""
 
     def set_params(self, **params):
         """Set parameters of the estimator, and of estimators and kernels inside it."""

@@ -78,8 +78,7 @@ class Restriction:
 class PointTables:
     """The distinct restrictions of points to all scopes of a plan of univariate input units.
 
-    ``fraction`` is the size of all tables relative to one column per unit and point,
-    ``bytes_per_row`` their memory for one row.
+    ``fraction``: their size relative to a column per unit and point; ``bytes_per_row``: of a row.
     """
 
     def __init__(self, kernel: PointPlan, points: FloatArray) -> None:
@@ -264,10 +263,9 @@ class InputGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class PointPlan:
-    """The plan of a circuit times a kernel.
+    """The plan of a circuit times a kernel, which is the circuit's own if ``sources`` is None.
 
-    ``sources`` gives per edge of the plan the edge of ``circuit`` that has its weight, -1 for
-    coefficients of the kernel; None where the plan is the circuit's own.
+    ``sources``: per edge that of ``circuit`` with its weight, -1 for coefficients of the kernel.
     """
 
     plan: Plan

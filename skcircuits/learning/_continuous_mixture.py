@@ -49,9 +49,7 @@ _POINTS_TO_DRAW_FROM = 256  # a circuit of more takes longer than it completes r
 
 
 class Decoder:
-    """Two hidden layers of leaky rectifiers, then one logit per cell of the tables.
-
-    Points are columns, so that tables come out as the rows of a matrix.
+    """Two hidden layers of leaky rectifiers, then one logit per cell; columns are points.
 
     `layers`: weight (n_out, n_in) and bias (n_out, 1) of each layer.
     """
@@ -140,8 +138,7 @@ class Decoder:
 class ContinuousMixture:
     """Mixture of trees, equally likely, one for every point (n_dimensions, n_components).
 
-    Only the decoder and the points are stored, which are smaller than the tables by orders of
-    magnitude; tables, coefficients and circuit are computed when they are needed.
+    Only decoder and points are stored, which are smaller than the tables by orders of magnitude.
     """
 
     def __init__(self, decoder: Decoder, points: FloatArray) -> None:

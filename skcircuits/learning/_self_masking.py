@@ -93,8 +93,7 @@ def learn_self_masking(
 ) -> SelfMasking | None:
     """Learn how missing cells of rows (n, d) differ; None if own values are no likely reason.
 
-    `means` (n, d) of numbers and `tables` {column: (n, k)} of categories predict all cells, also
-    the observed ones, from others.
+    `means` (n, d) and `tables` {column: (n, k)} predict all cells, also observed ones, from others.
     """
     columns = _explained_columns(np.isnan(X))
     if len(columns) == 0:
@@ -224,10 +223,7 @@ def _explain(
 def _explain_by_own(
     means: FloatArray, tables: Mapping[int, FloatArray], indicators: FloatArray, columns: IntArray
 ) -> tuple[FloatArray, list[FloatArray]]:
-    """Evidences (m,) that own values explain the indicators, and their slopes of log odds.
-
-    `means` (n, d) in standard units.
-    """
+    """Evidences (m,) of own values, and slopes of log odds, from means (n, d) in standard units."""
     is_number = ~np.isin(columns, list(tables))
     evidences, slopes = np.zeros(len(columns)), [np.zeros(1)] * len(columns)
     if is_number.any():
@@ -281,10 +277,7 @@ def _own_chances(evidences: FloatArray) -> FloatArray:
 
 
 def _chance_of_all(evidences: FloatArray, weights: FloatArray) -> float:
-    """Probability that own values explain all columns, and not other reasons each of them.
-
-    Columns of one table are often missing for one reason, of which each alone tells little.
-    """
+    """Probability that own values explain all columns: those of one table often have one reason."""
     own = evidences[:, 1].sum() + np.log(weights[1] / (1.0 - weights[1]))
     rest = np.log(np.delete(weights, 1) / (1.0 - weights[1]))
     others = logsumexp((np.delete(evidences, 1, axis=1) + rest).T).sum()

@@ -281,10 +281,7 @@ class SVGDProblem:
         metric: Metric | SparseMetric | None = None,
         client: Any = None,
     ) -> Iterator[SVGDState]:
-        """Move particles; the state after each step.
-
-        A client of Dask takes the blocks of the published method to its workers.
-        """
+        """Move particles, and yield each state; a client of Dask takes blocks to its workers."""
         if isinstance(metric, SparseMetric):
             field = self._field(seed, n_jobs)
             yield from self._steps_in(metric.standardized, start, field, self.graph)
@@ -436,10 +433,7 @@ class SVGDProblem:
         return fit_sparse_metric(self._double_precision_score, self._probe, particles, rng)
 
     def measure(self, particles: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Measure particles against the target, with kernels over the blankets.
-
-        No option of the run changes the kernels, so runs can be compared.
-        """
+        """Measure particles with kernels over the blankets, whatever the kernels of the run are."""
         coordinates = np.ascontiguousarray(particles.T)
         scores = finite_scores(self.target.grad_log_prob, coordinates, np.float64)
         per_coordinate, bandwidths = discrepancies_over(self.graph, coordinates, scores)

@@ -143,10 +143,7 @@ class Best:
 
 
 def svgd_steps(cloud: Cloud, schedule: StepSchedule) -> Iterator[SVGDState]:
-    """Move particles until the schedule ends.
-
-    Steps that lead away from the target are taken back and shortened.
-    """
+    """Move particles until the schedule ends; steps that lead away are taken back and shortened."""
     best, scale = Best(), 1.0
     for iteration in range(schedule.max_iter):
         is_look, is_left = schedule.is_look(iteration), False

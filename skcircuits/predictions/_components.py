@@ -27,11 +27,7 @@ _Term = tuple[float, tuple[Unit, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """A mixture of products: each component has units over disjoint sets of columns.
-
-    `weights` (K,): mixture weights; `units`: the factors of each component: input units, or sums
-    over one column.
-    """
+    """A mixture, weights (K,), of products of input units or sums over single columns."""
 
     weights: FloatArray
     units: list[tuple[Unit, ...]]

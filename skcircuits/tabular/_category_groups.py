@@ -25,10 +25,7 @@ _MAX_STATES = 256
 
 @dataclass(frozen=True)
 class CategoryGroups:
-    """The states of a categorical column in which rare categories are grouped.
-
-    `states` (k,): state of each category, numbered in the order of their first categories.
-    """
+    """The state of each category (k,), rare ones grouped, numbered by their first categories."""
 
     states: IntArray
 

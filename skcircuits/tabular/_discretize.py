@@ -156,10 +156,7 @@ class Discretizer:
         return np.ones(len(_known(self.values[column]))) if bins is None else bins.volumes
 
     def log_volume(self, X: FloatArray) -> FloatArray:
-        """Log of the inverse density of rows within their states.
-
-        This is what to subtract from log probabilities.
-        """
+        """Log inverse density of rows within their states, to subtract from log probabilities."""
         total = np.zeros(len(X))
         states = self.encode(X)
         for j, (bins, groups) in enumerate(zip(self.bins, self.groups, strict=True)):

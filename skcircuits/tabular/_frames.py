@@ -150,11 +150,7 @@ def _declared_categories(series: nw.Series[Any]) -> tuple[list[Any] | None, bool
 
 
 def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | None = None) -> Any:
-    """Put columns together in a dataframe with the dtypes of another one.
-
-    A column keeps its old dtype where that dtype can hold the new cells: integers come
-    back as integers only if all of them are integers.
-    """
+    """Put columns in a dataframe, with the dtypes of `like` where these can hold the cells."""
     known = None if like is None else nw.from_native(like, eager_only=True)
     library: Any = known.implementation if known is not None and backend is None else backend
     cells = {

@@ -261,10 +261,7 @@ class TableSchema:
     def decode(
         self, codes: FloatArray, backend: str | None = None, unseen: UnseenCells | None = None
     ) -> Any:
-        """Turn floats back into the kind of table the schema was learned from.
-
-        `unseen` cells go in as they are.
-        """
+        """Turn floats back into the kind of table of the fit; `unseen` cells go in as they are."""
         if self.prototype is None and backend is None:
             return self.decode_array(codes, unseen)
         columns = self._decode_columns(codes, unseen or {})

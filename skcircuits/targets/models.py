@@ -257,10 +257,7 @@ def from_bridgestan(model: Any) -> SiteTarget:
 
 
 class _Layout:
-    """Where the numbers of Stan's flat vectors belong, read off names as ``theta.1.2``.
-
-    Stan counts from one and stores the first index fastest.
-    """
+    """Where Stan's numbers ``theta.1.2`` belong: counted from one, the first index fastest."""
 
     def __init__(self, names: list[str]) -> None:
         self._places: dict[str, list[int]] = {}

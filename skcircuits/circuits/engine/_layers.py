@@ -24,11 +24,10 @@ TINY = 1e-280
 
 
 def segment_log_sum(terms: FloatArray, starts: IntArray, lengths: IntArray) -> FloatArray:
-    """Log of the sum of exponentials within each segment.
+    """Log sums of exponentials (n_segments, ...) of `terms` (n_edges, ...), which are overwritten.
 
-    ``terms`` (n_edges, ...): log terms; overwritten; ``starts`` (n_segments,): first edge of each
-    segment, increasing; no segment is empty; ``lengths`` (n_segments,): number of edges of each
-    segment. Returns (n_segments, ...): log sums; ``-inf`` where all terms are.
+    ``starts``, increasing, and ``lengths`` (n_segments,) are the first edges and sizes of segments,
+    none of which is empty.
     """
     # An impossible segment keeps a finite reference, so that -inf - -inf never happens.
     peak = finite_peaks(np.maximum.reduceat(terms, starts, axis=0))
@@ -41,14 +40,11 @@ def segment_log_sum(terms: FloatArray, starts: IntArray, lengths: IntArray) -> F
 
 
 def dense_log_sum(log_values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Log of a weighted sum for blocks of sums that share their children.
+    """Log of a weighted sum (n_blocks, n_sums, n) for blocks of sums that share their children.
 
-    One exponential per child and one matrix product per block, instead of one exponential
-    per edge. A result far below the largest child of its block is computed again edge by
-    edge, because its terms may have underflowed.
-
-    ``log_values`` (n_blocks, n_children, n): log values of the children of each block; ``weights``
-    (n_blocks, n_sums, n_children): linear weights. Returns (n_blocks, n_sums, n): log sums.
+    One exponential per child of ``log_values`` (n_blocks, n_children, n), one matrix product with
+    ``weights`` (n_blocks, n_sums, n_children). A result far below the largest child of its block is
+    computed again edge by edge, because its terms may have underflowed.
     """
     peak = finite_peaks(log_values.max(axis=1, keepdims=True))
     # The largest child becomes one, so that no exponential overflows

@@ -319,10 +319,7 @@ def _best_in_segments(
 
 
 def largest_in_runs(terms: FloatArray, first: IntArray, lengths: IntArray) -> IntArray:
-    """Place of the largest term of each run, the first of those that tie.
-
-    Runs lie one after the other: ``first`` are their first places, ``lengths`` their lengths.
-    """
+    """Index of the largest term, the first of those that tie, of each of some consecutive runs."""
     hits = np.flatnonzero(terms == np.repeat(np.maximum.reduceat(terms, first), lengths))
     return hits[np.searchsorted(hits, first)]
 

@@ -51,10 +51,7 @@ GRAPH_ARRAYS = ("kinds", "n_children", "children", "weights")
 
 
 def save(root: Unit, path: str | PathLike[str]) -> None:
-    """Write a circuit.
-
-    ``root``: the root; ``path``: file name; written exactly as given.
-    """
+    """Write the circuit of a root to a file, whose name is used exactly as given."""
     units = UnitList.of(topological_order(root))
     require_registered({type(unit) for unit in units.inputs})
     inputs = [unit for unit in units.inputs if isinstance(unit, InputUnit)]

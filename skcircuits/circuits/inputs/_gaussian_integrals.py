@@ -507,10 +507,7 @@ def _reach(low: FloatArray, high: FloatArray, correlations: FloatArray) -> Float
 
 
 def _log_integral(log_function: LogFunction, start: FloatArray, stop: FloatArray) -> FloatArray:
-    """Log integrals (n,) of log-concave functions from start to stop.
-
-    `log_function` maps points (m, n) to values of the same shape.
-    """
+    """Log integrals (n,) from start to stop of log-concave functions, given at points (m, n)."""
     peak, extents = find_support(log_function, start, stop)
     signs = np.array([-1.0, 1.0])[:, None]
     # Nodes crowd at both ends of a side, where the integrand may be steep

@@ -130,11 +130,7 @@ class _Flattening:
 
 
 def log_box_probability(plan: Plan, box: Box) -> FloatArray:
-    """Log probability of each box.
-
-    ``plan``: a smooth and decomposable circuit; ``box``: one box per row. Returns (n,): log
-    probabilities.
-    """
+    """Log probabilities (n,) of boxes, one per row, under a smooth and decomposable circuit."""
     patterns, pattern_of = distinct_patterns(_bounded(plan, box))
     # Variables without bounds integrate to one, whatever the other bounds are
     log_whole = plan.remember("log_whole", lambda: log_partition(plan))

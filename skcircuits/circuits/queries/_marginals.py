@@ -107,12 +107,7 @@ def require_gradients(plan: Plan) -> None:
 
 
 def log_density_gradient(plan: Plan, X: FloatArray) -> FloatArray:
-    """Gradient of the log density at each row.
-
-    ``plan``: a circuit whose input units are differentiable; smooth and decomposable where cells
-    are NaN; ``X`` (n, n_columns): rows, NaN marginalised. Returns (n, n_columns): gradient; NaN
-    where X is, and in rows of density zero.
-    """
+    """Gradient (n, n_columns) of the log density, NaN where cells are missing or it is ``-inf``."""
     result = np.empty(X.shape)
     for rows in plan.batches(len(X), n_buffers=2):
         result[rows] = _gradient(plan, X[rows]).T
@@ -184,10 +179,7 @@ def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
 def conditional_mean_and_marginals(
     plan: Plan, X: FloatArray
 ) -> tuple[FloatArray, dict[int, FloatArray]]:
-    """Both results for rows (n, n_columns) of a smooth and decomposable circuit, from one pass.
-
-    Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
-    """
+    """`conditional_mean` and `conditional_marginals` of rows (n, n_columns), from one pass."""
     means, tables = X.copy(), _no_marginals(plan, len(X))
     for batch in _batches(plan, X):
         means[batch.rows] = batch.means()

@@ -39,10 +39,7 @@ MAX_DEGREE = 4096
 
 
 class ScoredCircuit:
-    """A smooth and decomposable circuit given one row of evidence and accepted totals.
-
-    `accepted` (degree + 1,) marks the totals; answers have one row.
-    """
+    """A circuit given one row of evidence, and the totals that `accepted` (degree + 1,) marks."""
 
     def __init__(
         self, plan: Plan, known: Evidence, scores: dict[int, Scores], accepted: BoolArray

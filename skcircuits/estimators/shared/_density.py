@@ -538,10 +538,7 @@ def check_observed(X, sample_weight=None):
 
 
 class ColumnStates:
-    """The states of the columns of a table, and their conversion to original units.
-
-    Parameters: `discretizer`, which cuts numerical columns into states.
-    """
+    """The states of columns, which `discretizer` cuts, and their conversion to original units."""
 
     def __init__(self, discretizer):
         self.discretizer = discretizer

@@ -63,10 +63,7 @@ def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Pause the garbage collector of cycles, which would visit all units again and again.
-
-    It took four fifths of the time of a circuit of a million edges.
-    """
+    """Pause the garbage collector of cycles: it took four fifths of the time of a million edges."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -135,10 +135,7 @@ def _greedy_order(
 
 
 class _Clique(NamedTuple):
-    """Cost of summing a variable out.
-
-    The edges it adds, the pairs of states that these join, and the cells of its table.
-    """
+    """Cost of summing a variable out: added edges, pairs of states that these join, and cells."""
 
     fill: int
     joined: int
@@ -233,10 +230,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class EliminationTree:
-    """The buckets of one connected graph, children before parents, the root last.
-
-    ``cardinalities`` are the numbers of states of all variables of the model.
-    """
+    """The buckets of one connected graph, children before parents, the root last."""
 
     buckets: tuple[Bucket, ...]
     cardinalities: tuple[int, ...]

@@ -58,11 +58,7 @@ def full_conditionals(
 
 
 def log_full_conditional(conditional: FullConditional, codes: IntArray) -> FloatArray:
-    """Evaluate a full conditional of rows, (n, k), up to a constant per row.
-
-    ``codes`` (d, n) has the rows as its columns: the cells that a variable depends on are
-    contiguous.
-    """
+    """Log full conditional of rows (n, k), up to a constant each, from codes (d, n) by column."""
     # Usually there is a single, merged table.
     lookups = zip(conditional.columns, conditional.strides, conditional.log_tables)
     columns, strides, table = next(lookups)

@@ -140,10 +140,7 @@ def draw_rows(
     codes: IntArray,
     rng: np.random.Generator,
 ) -> None:
-    """Draw the variables of the tree, root first, into their columns of ``codes`` (n, d).
-
-    Draw i follows row ``rows[i]`` of the conditionals.
-    """
+    """Draw the tree's columns of ``codes`` (n, d), root first; draw i follows row ``rows[i]``."""
     for bucket, conditional in zip(reversed(tree.buckets), reversed(conditionals)):
         # Parents were drawn before: their columns of the codes are valid.
         row = rows if conditional.shape[0] > 1 else np.zeros_like(rows)

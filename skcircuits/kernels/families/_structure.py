@@ -234,10 +234,7 @@ class KernelStructure:
         return self._product([opened] * power, 2)
 
     def expand(self, part: Part, *, open_univariate: bool = True) -> list[tuple[float, Part]]:
-        """Multiply a part out into products of atoms and inner products.
-
-        Mixtures over one variable may stay closed: they are functions of that variable.
-        """
+        """Multiply a part out into atoms and inner products; univariate mixtures may be kept."""
         factors: list[_Terms] = []
         for number in part:
             node = self._nodes[number]

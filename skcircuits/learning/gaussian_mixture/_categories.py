@@ -81,10 +81,7 @@ class Categories:
         return smoothed / smoothed.sum()
 
     def log_prior(self, weights: FloatArray, pseudo_count: float) -> float:
-        """Log prior up to a constant, as the contribution of pseudo-rows of each component.
-
-        `pseudo_count` is the number of those that contain nothing but the component.
-        """
+        """Log prior up to a constant, as that of `pseudo_count` pseudo-rows of each component."""
         terms = zip(self.log_probabilities, self.marginals, strict=True)
         tables = float(sum((table @ marginal).sum() for table, marginal in terms))
         return self.pseudo_count * tables + pseudo_count * float(np.log(weights).sum())
@@ -92,11 +89,7 @@ class Categories:
 
 @dataclass(frozen=True, eq=False)
 class CategoryExpectation:
-    """Codes and their log probabilities.
-
-    `log_density` (K, n): log probabilities of the observed categories; `codes` (n, q): codes, -1
-    where missing; `sizes`: number of categories of each column.
-    """
+    """Codes (n, q), -1 where missing, with `sizes` of columns, and their `log_density` (K, n)."""
 
     log_density: FloatArray
     codes: IntArray

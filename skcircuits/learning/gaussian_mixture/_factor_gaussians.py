@@ -259,10 +259,7 @@ class FactorGaussians:
 
 
 def _noise_scales(noise: FloatArray, n_factors: int) -> FloatArray:
-    """Scale of the inverse gamma prior of noise variances (..., c), shape (..., 1).
-
-    Of all scales, the harmonic mean makes the variances most probable.
-    """
+    """Likeliest scale (..., 1) of the inverse gamma prior of noise (..., c): the harmonic mean."""
     if n_factors == 0:
         return np.full((*noise.shape[:-1], 1), _NOISE_SQUARE)
     harmonic: FloatArray = 1.0 / (1.0 / noise).mean(axis=-1, keepdims=True)

@@ -33,9 +33,8 @@ _HIDDEN_FRACTION = 0.3  # of the observed cells of a held-out row
 class Predictions:
     """Predictions of the held-out rows by one mixture.
 
-    `log_complete`, `log_observed` (n,): log density of all observed cells, and of those that are
-    not hidden. `numbers` (m,): conditional means of the hidden numbers. `probabilities` (l,): of
-    the true categories of the hidden ones.
+    `log_complete`, `log_observed` (n,): log density of all observed cells, and without the hidden.
+    `numbers` (m,): conditional means. `probabilities` (l,): of the true categories.
     """
 
     log_complete: FloatArray
@@ -121,10 +120,7 @@ class HeldOutCells:
     def predict_cells(
         self, state: MixtureState, bounds: tuple[FloatArray, FloatArray] | None = None
     ) -> Predictions:
-        """Predictions of the hidden cells by a mixture, without log densities of whole rows.
-
-        `bounds` (c,): least and largest means of numbers, in standard units.
-        """
+        """Predictions of hidden cells alone; `bounds` (c,) of means are in standard units."""
         table = self.table
         numbers = np.where(self.hidden_numbers, np.nan, table.numbers)
         codes = np.where(self.hidden_codes, -1, table.codes)
@@ -153,10 +149,7 @@ class HeldOutCells:
         criterion: Criterion,
         bounds: tuple[FloatArray, FloatArray],
     ) -> Predictions:
-        """Predictions of a circuit for the criterion, for rows of the table `X` before preparation.
-
-        `bounds` (c,): least and largest means of numbers, in standard units.
-        """
+        """Predictions of a circuit for raw rows X; `bounds` (c,) of means are in standard units."""
         table, is_number = self.table, self.table.cardinalities == 0
         rows = X[table.source]
         nothing = np.zeros(len(rows))

@@ -130,10 +130,7 @@ class KernelExpectation:
         return responsibilities.sum(axis=1), np.zeros(0), scatter
 
     def _products(self, responsibilities: FloatArray) -> FloatArray:
-        """Products of the residuals of each row, summed over components, (n, c, c).
-
-        Those of missing cells mean nothing.
-        """
+        """Products (n, c, c) of residuals of observed cells, summed over components."""
         gaussians, cells = self.gaussians, self.cells
         # Expanded: residuals of all rows from all centres would be an array of n² c²
         firsts = responsibilities.T @ gaussians.stack.means
@@ -209,10 +206,7 @@ def _log_mixed(
 
 
 def log_leave_out(table: MixtureTable, rows: slice, centres: IntArray) -> FloatArray:
-    """Log of the remaining weight of each component (K, n) without the row that is evaluated.
-
-    Rows that occur several times keep their other copies.
-    """
+    """Log of the remaining weight (K, n) of components without one copy of the row evaluated."""
     weights = table.weights[rows]
     left = safe_log(np.maximum(weights - 1.0, 0.0) / weights)
     return np.where(centres[:, None] == table.source[rows], left, 0.0)

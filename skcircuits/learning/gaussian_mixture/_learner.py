@@ -110,10 +110,7 @@ class MixtureState:
         return self.n_components - 1 + components
 
     def bic(self, total_weight: float) -> float:
-        """Bayesian information criterion; lower is better.
-
-        `total_weight`: weight of all rows, their number where each counts once.
-        """
+        """Bayesian information criterion for rows of this total weight; lower is better."""
         penalty = self.n_parameters * float(np.log(max(total_weight, 1.0)))
         return penalty - 2.0 * self.log_likelihood
 

@@ -117,10 +117,7 @@ def _indicators(table: MixtureTable) -> list[FloatArray]:
 
 
 def _pair_gains(table: MixtureTable) -> FloatArray:
-    """Evidence (q, q, len(PRIOR_ROWS)) that pairs of categorical columns depend on each other.
-
-    Only rows in which both are observed count.
-    """
+    """Evidence (q, q, len(PRIOR_ROWS)) for dependent pairs of categories, from rows with both."""
     indicators = _indicators(table)
     gains = np.full((len(indicators), len(indicators), len(PRIOR_ROWS)), -np.inf)
     for (i, first), (j, second) in combinations(enumerate(indicators), 2):

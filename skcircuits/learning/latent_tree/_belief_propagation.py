@@ -83,11 +83,7 @@ class LatentTree:
 
 
 class LatentTotals(NamedTuple):
-    """Expected statistics of some rows.
-
-    `prior` (h,): counts of the root's states; `transitions` (n_variables, h, h): counts of pairs
-    (parent, child) of states; `emissions`: statistics of all columns.
-    """
+    """Expected counts of root states (h,), pairs of states (n_variables, h, h), and emissions."""
 
     prior: FloatArray
     transitions: FloatArray
@@ -117,10 +113,7 @@ class LatentTotals(NamedTuple):
 
 
 class BeliefPropagation:
-    """Sends messages through trees of one shape; owns the buffers.
-
-    `tree`: any tree of the shape.
-    """
+    """Sends messages through trees of the shape of one; owns the buffers."""
 
     def __init__(self, tree: LatentTree) -> None:
         self.dtype = np.dtype(tree.emissions.dtype)

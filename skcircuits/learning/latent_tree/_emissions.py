@@ -65,10 +65,7 @@ class Cells:
 
 
 class Evidence(NamedTuple):
-    """Rows as emissions read them.
-
-    `indicators` (n_flat, n): of the cells; `joint`: rows under each group of joint columns.
-    """
+    """Rows as emissions read them: indicators of cells (n_flat, n), rows under joint columns."""
 
     indicators: FloatArray
     joint: dict[int, FullExpectation]

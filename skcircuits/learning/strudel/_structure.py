@@ -64,10 +64,7 @@ class ProductNode:
 
 @dataclass(eq=False)
 class Edge:
-    """An edge from a sum to a product, with the rows it carries.
-
-    `owner`: the sum; `child`: the product; `rows` (n_carried,): ascending row numbers.
-    """
+    """An edge from sum `owner` to product `child`, with the ascending `rows` that it carries."""
 
     owner: SumNode
     child: ProductNode
@@ -105,10 +102,7 @@ class SumNode:
 
 
 def compile_tree(shape: Shape, codes: IntArray) -> list[SumNode]:
-    """Compile the tree itself: a sum per state of the parent, a product per own state.
-
-    `codes` (n, n_variables).
-    """
+    """Compile the tree for codes (n, n_variables): a sum per state of the parent."""
     sums: list[SumNode] = []
     below: dict[int, list[SumNode]] = {}
     # Leaves first: sums of children stand before the products that name them
@@ -195,11 +189,7 @@ class Conditioning:
 
 
 class UnitBuilder:
-    """Writes nodes as units of a circuit.
-
-    `shape`: the tree; `root`: the root; `version`: number of splits after which the circuit is
-    wanted.
-    """
+    """Writes the nodes below a root, as they were after `version` splits, as units of a circuit."""
 
     def __init__(self, shape: Shape, root: SumNode, version: int) -> None:
         self._shape = shape
@@ -243,10 +233,7 @@ class UnitBuilder:
 
 
 def route(root: SumNode, version: int, codes: IntArray) -> Iterator[tuple[SumNode, list[IntArray]]]:
-    """Send complete rows through a version of the circuit.
-
-    `codes` (n, n_variables).
-    """
+    """Send complete rows (n, n_variables) through a version of the circuit."""
     arriving: dict[SumNode, list[IntArray]] = {root: [np.arange(len(codes))]}
     for node in reversed(bottom_up(root, version)):
         if isinstance(node, ProductNode):

@@ -387,10 +387,7 @@ def _maximize(
 
 
 def rank_levels(fractions: FloatArray, n_levels: int) -> FloatArray:
-    """Cut ranks into levels of about equal weight; few distinct values are levels each.
-
-    `fractions` (n,) -> (n,).
-    """
+    """Cut ranks (n,) into levels of about equal weight; few distinct values are levels each."""
     levels = np.full(len(fractions), np.nan)
     seen = ~np.isnan(fractions)
     distinct, place = np.unique(fractions[seen], return_inverse=True)

@@ -35,21 +35,14 @@ Priors = Mapping[int, FloatArray]
 
 @dataclass(frozen=True)
 class MixedTable:
-    """Rows with numbers, codes of categories and missing cells.
-
-    `X` (n, d): numbers and codes, NaN where missing; `weights` (n,): weights of the rows, as
-    numbers of equal rows; `columns`: facts about each column.
-    """
+    """Rows (n, d) of numbers and codes, NaN where missing, weights (n,), facts about `columns`."""
 
     X: FloatArray
     weights: FloatArray
     columns: tuple[MixedColumn, ...]
 
     def cells(self, rows: IntArray, variable: int) -> tuple[FloatArray, FloatArray]:
-        """Observed cells of a column and their weights.
-
-        `rows` (m,) -> `cells, weights` (k,).
-        """
+        """Observed cells (k,) of a column in some rows (m,), and their weights."""
         cells = self.X[rows, variable]
         seen = ~np.isnan(cells)
         return cells[seen], self.weights[rows][seen]

@@ -123,10 +123,7 @@ def standardized(cells: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def rank_fractions(column: FloatArray, weights: FloatArray) -> FloatArray:
-    """Mid-ranks as fractions of the weight: the empirical distribution function.
-
-    `column` (n,), `weights` (n,) -> (n,).
-    """
+    """Mid-ranks (n,) as fractions of the weight (n,): the empirical distribution function."""
     fractions = np.full(len(column), np.nan)
     seen = ~np.isnan(column)
     if seen.any():

@@ -66,11 +66,7 @@ class PolynomialSettings:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one variable each, as counts in disjoint cells.
-
-    `lower`, `upper` (L, G): ends of the cells, increasing; `counts` (L, G): weight in each cell; 0
-    pads samples with fewer cells.
-    """
+    """Samples as counts (L, G) of cells from `lower` to `upper` (L, G); zeros pad shorter ones."""
 
     lower: FloatArray
     upper: FloatArray
@@ -83,10 +79,7 @@ class Samples:
         weights: Sequence[FloatArray],
         resolutions: Sequence[float],
     ) -> Samples:
-        """Count numbers in cells.
-
-        `values`, `weights` (n_i,).
-        """
+        """Count numbers (n_i,) with weights (n_i,) in cells."""
         cells = [_count_cells(*sample) for sample in zip(values, weights, resolutions)]
         shape = (len(cells), max(len(counts) for _, _, counts in cells))
         lower, upper, padded = np.empty(shape), np.empty(shape), np.zeros(shape)
@@ -114,10 +107,7 @@ class Samples:
         return np.asarray(ends[:, n_cells:] - ends[:, :n_cells])
 
     def take(self, rows: IntArray) -> Samples:
-        """Select samples.
-
-        `rows` (m,).
-        """
+        """Select samples (m,)."""
         return Samples(self.lower[rows], self.upper[rows], self.counts[rows])
 
 
@@ -297,11 +287,7 @@ def _separated(cuts: FloatArray, samples: Samples) -> FloatArray:
 
 
 class Density(NamedTuple):
-    """A density without its tails.
-
-    `knots`, `weights` (P + 1,) and (P + p,): pieces and weights of the B-splines; `beyond` (2,):
-    mass on either side of the sample.
-    """
+    """Pieces `knots` (P + 1,) and `weights` (P + p,) of B-splines, and the mass `beyond` (2,)."""
 
     knots: FloatArray
     weights: FloatArray

@@ -83,10 +83,7 @@ class Link:
 
 @dataclass(frozen=True, eq=False)
 class LinkForm:
-    """Moments of Σ_h c_h g(s_h(x)) + b.
-
-    `additive`: the scores (H,); `coefficients` (H, k) and `shift` (k,): c and b.
-    """
+    """Moments of Σ_h c_h g(s_h(x)) + b, with `additive` scores (H,), c (H, k) and b (k,)."""
 
     link: Link
     additive: AdditiveFunction

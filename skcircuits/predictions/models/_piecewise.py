@@ -134,10 +134,9 @@ class PiecewiseFunction:
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseForm:
-    """Mean of f(x) = f(reference) + Σ_j g_j(x_j).
+    """Mean of f(x) = f(reference) + Σ_j g_j(x_j), where all g_j vanish at the reference (d,).
 
-    `reference` (d,): the row that missing cells are taken from, where all g_j vanish; `functions`:
-    g_j of the numeric columns; `tables`: g_j of the states of each categorical column.
+    `functions`: g_j of the numeric columns; `tables`: g_j of the states of each categorical column.
     """
 
     response: Response

@@ -95,10 +95,7 @@ class Splits:
 
     @classmethod
     def of(cls, trees: Trees, features: AdditiveFunction, integral: IntArray) -> Splits:
-        """Translate the splits of features into splits of the columns behind them.
-
-        Columns in `integral` are rounded before the models see them.
-        """
+        """Translate splits of features into those of columns, which are rounded if `integral`."""
         # Thresholds on features are thresholds on columns where features are monotone in one
         # column
         source = _sources(features)

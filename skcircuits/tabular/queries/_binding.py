@@ -55,11 +55,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Total:
-    """A weighted sum of numerical columns and of indicators of sets of columns.
-
-    `columns` holds pairs of a column and its factor, `indicators` triples of a column, a set and
-    the weight where the column lies in it.
-    """
+    """A weighted sum of columns, (column, factor), and of indicators, (column, set, weight)."""
 
     columns: tuple[tuple[int, float], ...]
     indicators: tuple[tuple[int, ColumnSet, float], ...] = ()

@@ -346,10 +346,7 @@ def read_mapping(query: Mapping[Any, Any], schema: TableSchema, *, missing_is_fr
 def read_columns(
     cells: Mapping[Any, Sequence[Any]], n_rows: int, schema: TableSchema
 ) -> Boxes | None:
-    """Read the constraints of many rows by column; None where some take more than one interval.
-
-    ``cells``: of each column those of all rows; missing ones are free.
-    """
+    """Read the constraints of many rows by column; None where some take more than one interval."""
     shape = n_rows, len(schema.columns)
     lower, upper = np.full((2, *shape), np.nan)
     states = {}

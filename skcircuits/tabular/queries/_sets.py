@@ -217,10 +217,7 @@ def intersect_sets(sets: Sequence[Any]) -> Any:
 
 
 def split_by_sets(sets: Sequence[Any]) -> list[tuple[Any, list[bool]]]:
-    """Cut a column into cells that each set holds or excludes as a whole.
-
-    Gives the cells that differ, and of each which sets hold it.
-    """
+    """Cut a column into cells that each set holds or excludes, and tell which sets hold each."""
     if isinstance(sets[0], CodeSet):
         members = np.stack([own.mask for own in sets], axis=1)
         patterns, cell_of = np.unique(members, axis=0, return_inverse=True)
@@ -342,10 +339,7 @@ def negate(formula: Formula) -> Formula:
 
 
 def cells_of(formula: Formula) -> list[Cell]:
-    """Disjoint cells whose union is the formula.
-
-    Raises ValueError before anything is computed on them if there would be too many.
-    """
+    """Disjoint cells whose union is the formula; raises ValueError first if there are too many."""
     return _Diagram().cells(formula)
 
 

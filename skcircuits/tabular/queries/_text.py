@@ -67,10 +67,7 @@ MAX_DEPTH = 100
 
 
 def parse_text(text: str, schema: TableSchema, *, with_slots: bool = False) -> Query:
-    """Read a text as a query about the columns of a table, which it names or calls x0, x1, ...
-
-    With slots, numbers remember where they stand, until they are computed with.
-    """
+    """Read a text as a query about named columns or x0, x1, ...; slots remember their places."""
     return _Parser(text, schema, with_slots=with_slots).parse()
 
 

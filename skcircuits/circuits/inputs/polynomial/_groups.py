@@ -65,11 +65,7 @@ class CumulativeTable:
         return 8 * locate.table.size * (len(pieces.coefficients) + 4)
 
     def __call__(self, x: FloatArray) -> FloatArray:
-        """Masses left of points.
-
-        ``x`` (n,): points, infinite ones included. Returns (n, k): mass of each function left of
-        each point.
-        """
+        """Masses (n, k) of each function left of points x (n,), infinite ones included."""
         # One search serves all functions: the intervals are common to them
         interval = np.searchsorted(self._merged, x, side="right")
         # Infinite points times slopes of zero would be NaN.
@@ -235,10 +231,7 @@ class ManyIntervals(BoxMasses):
 
 
 class FewIntervals(BoxMasses):
-    """Masses of few intervals, all groups at once: few rows pay for the number of calls.
-
-    The units of a variable are neighbours in the layer; bounds as in `ManyIntervals`.
-    """
+    """Masses of few intervals, all groups at once: few rows pay for the number of calls."""
 
     def __init__(self, groups: list[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
         self._groups, self._bounds, self._closed = groups, bounds, closed
@@ -357,10 +350,7 @@ def _between(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]
 
 
 def distinct_numbers(x: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Find the increasing distinct numbers of x, infinite ones included, and the inverse.
-
-    The same as ``numpy.unique``, without sorting all.
-    """
+    """Increasing distinct numbers of x, and the inverse: ``numpy.unique`` without sorting all."""
     if len(x) < MANY_NUMBERS:
         return np.unique(x, return_inverse=True)
     x = x + 0.0  # -0.0 equals 0.0

@@ -107,11 +107,7 @@ class PolynomialPieces:
             self.coefficients[: pieces.shape[2], inner] = np.moveaxis(pieces, 2, 0)
 
     def log_density(self, pieces: IntArray, x: FloatArray) -> FloatArray:
-        """Log density at points.
-
-        ``pieces`` (k, n): piece of each function that holds each point; ``x`` (n,): points. Returns
-        (k, n): log densities; ``-inf`` where a density vanishes.
-        """
+        """Log densities (k, n) at points x (n,) in `pieces` (k, n); ``-inf`` where they vanish."""
         widths = self.widths[pieces]
         values = self._horner(self.coefficients, pieces, (x - self.starts[pieces]) / widths)
         values /= widths
@@ -128,11 +124,7 @@ class PolynomialPieces:
     def log_mass(
         self, low: IntArray, lower: FloatArray, high: IntArray, upper: FloatArray
     ) -> FloatArray:
-        """Log mass of intervals.
-
-        ``low``, ``high`` (k, n): pieces of each function that hold the bounds; ``lower``, ``upper``
-        (n,): bounds, infinite ones included. Returns (k, n): log masses; ``-inf`` where empty.
-        """
+        """Log masses (k, n) of intervals with ends (n,) in pieces (k, n); ``-inf`` where empty."""
         mass = self.cumulative(high, upper)
         mass -= self.cumulative(low, lower)
         mass[:, ~(upper > lower)] = 0.0

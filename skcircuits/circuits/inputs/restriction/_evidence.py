@@ -82,10 +82,7 @@ class Feature(NamedTuple):
 
 
 class RestrictedLayer(ABC):
-    """The units of a layer given the evidence of each row.
-
-    Values of all units at all rows have shape (n_units, n).
-    """
+    """The units of a layer given the evidence of each row; values have shape (n_units, n)."""
 
     def __init__(self, layer: Any, evidence: Evidence) -> None:
         self.layer, self.evidence = layer, evidence

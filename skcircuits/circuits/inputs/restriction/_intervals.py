@@ -502,10 +502,7 @@ def _polynomial_within(unit: PiecewisePolynomial, variable: int, low: float, hig
 def _rest_of_tail(
     unit: PiecewisePolynomial, side: int, low: float, high: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Knots without weight and masses of both tails, of a band beyond the knots.
-
-    Of a tail that begins at an end of the band, the rest is exponential, too.
-    """
+    """Knots without weight and masses of both (exponential) tails, of a band beyond the knots."""
     edge, end = (low, high) if side else (high, low)
     scale = unit.tail_scales[side]
     tails = np.zeros(2)

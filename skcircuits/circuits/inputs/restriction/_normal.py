@@ -68,10 +68,7 @@ def _wide_moments(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatA
 def _quadrature_moments(
     low: FloatArray, high: FloatArray, peak: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Moments (n,) by Gauss-Legendre quadrature over the part that carries mass.
-
-    Nothing cancels, however far out or narrow the interval is.
-    """
+    """Moments (n,) by Gauss-Legendre quadrature where the mass is: nothing cancels far out."""
     reach = _DROP / (np.sqrt(peak**2 + _DROP) + np.abs(peak))
     far = np.sqrt(peak**2 + _DROP)
     start = np.where(peak > 0.0, peak, np.maximum(low, -far)) - peak
@@ -105,10 +102,7 @@ def draw_truncated(low: FloatArray, high: FloatArray, uniform: FloatArray) -> Fl
 
 @dataclass(frozen=True)
 class TruncatedNormals:
-    """C normal distributions of r standardised coordinates between bounds.
-
-    `low`, `high` of shape (r, C), `correlations` (r, r, C).
-    """
+    """C standardised normals of r coordinates in [low, high] (r, C), `correlations` (r, r, C)."""
 
     low: FloatArray
     high: FloatArray

@@ -296,10 +296,7 @@ def _library(frame):
 
 
 def mutual_information(weighed, groups, cardinalities, log_evidence):
-    """Mutual information in nats of two groups of columns under one weighed condition.
-
-    `cardinalities` maps discrete columns to their numbers of states.
-    """
+    """Mutual information in nats of two groups of discrete columns under one weighed condition."""
     columns = list(chain(*groups))
     continuous = [column for column in columns if column not in cardinalities]
     if continuous:
@@ -327,10 +324,7 @@ def n_joint_states(columns, cardinalities):
 
 
 def joint_states(weighed, columns, cardinalities, log_evidence):
-    """All joint states (n_states, n_columns) of discrete columns, their probabilities.
-
-    The latter, of shape (n_conditions, n_states), are those given each condition.
-    """
+    """All joint states (n_states, n_columns), and their probabilities (n_conditions, n_states)."""
     shape = [cardinalities[int(column)] for column in columns]
     states = np.stack(np.unravel_index(np.arange(int(np.prod(shape))), shape), axis=1)
     boxes, observed = weighed.conditions.boxes, weighed.conditions.observed

@@ -275,10 +275,7 @@ def _parts_of(j, totals, plan, evidence, schema):
 
 
 def _table(total, parts, schema):
-    """Integer scores of the parts of each column, and the conversion of their sum to the total.
-
-    The total is (sum of scores + offset) / scale.
-    """
+    """Integer scores of the parts of each column; a total is (sum of scores + offset) / scale."""
     weights = [factor for _, factor in total.columns] + [w for _, _, w in total.indicators]
     fractions = [Fraction(float(w)).limit_denominator(_MAX_DENOMINATOR) for w in weights]
     if any(abs(float(f) - w) > 1e-12 * abs(w) for f, w in zip(fractions, weights)):
