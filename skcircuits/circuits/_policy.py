@@ -61,19 +61,13 @@ BOX_CASES = 256
 
 
 class TableBudget(NamedTuple):
-    """Limits of the tables of units over a few discrete variables.
+    """Limits of the tables of units over a few discrete variables."""
 
-    ``max_codes``: joint states of a table, unknown counted as a state: the first number that keeps
-    the other bounds is taken; ``max_entries``: entries of all tables together; ``max_rows``: rows
-    that are evaluated to fill the tables; ``min_units``: smaller plans stay as they are;
-    ``max_remaining``: fraction of the units of the plan that may be left.
-    """
-
-    max_codes: tuple[int, ...]
-    max_entries: int
-    max_rows: int
-    min_units: int = 0
-    max_remaining: float = 1.0
+    max_codes: tuple[int, ...]  # joint states, unknown included: the first that keeps other bounds
+    max_entries: int  # of all tables together
+    max_rows: int  # that are evaluated to fill the tables
+    min_units: int = 0  # smaller plans stay as they are
+    max_remaining: float = 1.0  # fraction of the units of the plan that may be left
 
 
 # One lookup per table and row (evaluate.py (a), "with tables" beside "without").

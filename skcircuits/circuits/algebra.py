@@ -84,18 +84,13 @@ class _Step(NamedTuple, Generic[Result]):
 
 
 class _Opened(NamedTuple):
-    """A side that is decomposed as far as possible without its counterpart.
+    """A side that is decomposed as far as possible without its counterpart."""
 
-    ``units`` are its factors (the children of a single product), ``partition`` a number that
-    identifies their scopes. ``terms`` are the children of positive weight of a single sum,
-    otherwise the units as one term, with their weights and possible states (see ``Supports``).
-    """
-
-    units: Side
-    partition: int
-    terms: list[Side]
+    units: Side  # its factors, the children of a single product
+    partition: int  # identifies the scopes of the units
+    terms: list[Side]  # children of positive weight of a single sum, else the units as one
     weights: FloatArray
-    states: list[int]
+    states: list[int]  # possible ones of each term, see ``Supports``
 
     @property
     def is_sum(self) -> bool:

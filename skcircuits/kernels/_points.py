@@ -263,16 +263,13 @@ class InputGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class PointPlan:
-    """The plan of a circuit times a kernel, which is the circuit's own if ``sources`` is None.
-
-    ``sources``: per edge that of ``circuit`` with its weight, -1 for coefficients of the kernel.
-    """
+    """The plan of a circuit times a kernel."""
 
     plan: Plan
     circuit: Plan
     structure: KernelStructure
     inputs: list[InputGroup]
-    sources: IntArray | None
+    sources: IntArray | None  # edges of `circuit` with the weights, or -1; None: its own plan
 
 
 def multiply_by_kernel(circuit: Plan, structure: KernelStructure) -> PointPlan:

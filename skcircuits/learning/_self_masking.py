@@ -39,18 +39,13 @@ _SLOPES = np.linspace(-2.0, 2.0, 17)  # means of the slopes of the numbers of a 
 
 @dataclass(frozen=True)
 class SelfMasking:
-    """How values of missing cells differ from what the other cells of the row tell.
+    """How values of missing cells differ from what the other cells of the row tell."""
 
-    `chances` (d,): probability that cells of a column are missing because of their values; `shifts`
-    (d,): of the means of numbers; `log_odds`: of the categories of some columns, (k,) each;
-    `least`, `most` (d,): of the observed numbers.
-    """
-
-    chances: FloatArray
-    shifts: FloatArray
-    log_odds: dict[int, FloatArray]
-    least: FloatArray
-    most: FloatArray
+    chances: FloatArray  # (d,), that cells are missing because of their values
+    shifts: FloatArray  # (d,), of the means of numbers
+    log_odds: dict[int, FloatArray]  # of the categories (k,) of some columns
+    least: FloatArray  # (d,), of the observed numbers
+    most: FloatArray  # (d,)
 
     def shifted(self, means: FloatArray) -> FloatArray:
         """Means (n, d) of missing numbers, in the observed range if they were there before."""

@@ -46,33 +46,23 @@ _LEVEL = 0.05  # probability of finding that other columns matter where none doe
 
 @dataclass(frozen=True)
 class Thresholds:
-    """A number, its thresholds, and the categories that they decide.
+    """A number, its thresholds, and the categories that they decide."""
 
-    `variable`: column of the number; `cuts` (B - 1,): increasing thresholds, each of which belongs
-    to the band above it; `fractions` (B,): of the rows in each band, None if cells of the number
-    are missing; `tables`: per decided column the probabilities (B, k) of its categories
-    in each band.
-    """
-
-    variable: int
-    cuts: FloatArray
-    fractions: FloatArray | None
-    tables: dict[int, FloatArray]
+    variable: int  # column of the number
+    cuts: FloatArray  # (B - 1,), increasing, each of which belongs to the band above it
+    fractions: FloatArray | None  # (B,), of the rows; None if cells of the number are missing
+    tables: dict[int, FloatArray]  # probabilities (B, k) by decided column
 
 
 @dataclass(frozen=True)
 class _Decision:
-    """A category that the thresholds of a number decide.
-
-    `gain`: of the log likelihood by the number, with the penalty of the information criterion;
-    `counts` (B, k): of the categories in each band.
-    """
+    """A category that the thresholds of a number decide."""
 
     number: int
     category: int
     cuts: FloatArray
-    counts: FloatArray
-    gain: float
+    counts: FloatArray  # (B, k), of the categories in each band
+    gain: float  # of the penalised log likelihood
 
 
 def find_thresholds(

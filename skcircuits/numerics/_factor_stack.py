@@ -88,22 +88,15 @@ class FactorStack(GaussianStack):
 
 @dataclass(frozen=True, eq=False)
 class FactorBlock:
-    """Factors of some rows given their observed cells.
+    """Factors of some rows given their observed cells."""
 
-    ``rows`` (n,): row numbers; ``observed`` (n, d): true where a cell is observed; ``pattern``
-    (n,): pattern of each row; ``roots`` (q, q, G, P): lower triangular R; the covariance of the
-    factors is RᵀR; ``half_log_precisions`` (G, P): half log determinants of their inverses;
-    ``factors`` (K, q, n): conditional means of the factors; ``residuals`` (K, n, d): x - mean_k - W
-    E[z] where observed, 0 elsewhere.
-    """
-
-    rows: IntArray
-    observed: BoolArray
-    pattern: IntArray
-    roots: FloatArray
-    half_log_precisions: FloatArray
-    factors: FloatArray
-    residuals: FloatArray
+    rows: IntArray  # (n,)
+    observed: BoolArray  # (n, d)
+    pattern: IntArray  # (n,)
+    roots: FloatArray  # (q, q, G, P), lower triangular R: covariances of factors are RᵀR
+    half_log_precisions: FloatArray  # (G, P), half log determinants of their inverses
+    factors: FloatArray  # (K, q, n), conditional means
+    residuals: FloatArray  # (K, n, d), x - mean_k - W E[z], 0 where missing
 
 
 def factor_blocks(stack: FactorStack, X: FloatArray) -> Iterator[FactorBlock]:

@@ -209,16 +209,11 @@ class ConditionalBlock:
 
 @dataclass(frozen=True, eq=False)
 class CompletedRows:
-    """Rows completed by each component: Gaussian vectors, observed cells without spread.
+    """Rows completed by each component: Gaussian vectors, observed cells without spread."""
 
-    ``means`` (d, K, n): conditional means; observed cells are repeated; ``covariances`` (d, d, K,
-    P): conditional covariances of each pattern; the first pattern has nothing missing; ``pattern``
-    (n,): pattern of each row.
-    """
-
-    means: FloatArray
-    covariances: FloatArray
-    pattern: IntArray
+    means: FloatArray  # (d, K, n), observed cells repeated
+    covariances: FloatArray  # (d, d, K, P), of patterns, of which the first misses nothing
+    pattern: IntArray  # (n,)
 
 
 def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:

@@ -19,17 +19,12 @@ _TABLE_BITS = 16  # patterns of so few columns are found by a lookup table, not 
 
 @dataclass(frozen=True)
 class PatternGroup:
-    """Patterns with equally many missing cells, and the rows that have them.
+    """Patterns with equally many missing cells, and the rows that have them."""
 
-    ``missing`` (n_patterns, n_missing): columns that are missing, ascending; ``observed``
-    (n_patterns, n_observed): columns that are observed, ascending; ``rows`` (n_rows,): row numbers,
-    sorted by pattern; ``pattern`` (n_rows,): pattern of each of these rows, ascending.
-    """
-
-    missing: IntArray
-    observed: IntArray
-    rows: IntArray
-    pattern: IntArray
+    missing: IntArray  # (n_patterns, n_missing), ascending columns
+    observed: IntArray  # (n_patterns, n_observed), ascending columns
+    rows: IntArray  # (n_rows,), sorted by pattern
+    pattern: IntArray  # (n_rows,), ascending
 
     @property
     def n_patterns(self) -> int:

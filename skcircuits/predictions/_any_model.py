@@ -96,18 +96,13 @@ def _completions(cells: FloatArray, missing: IntArray, states: FloatArray) -> Fl
 
 @dataclass(frozen=True)
 class DrawBudget:
-    """When to stop drawing.
+    """When to stop drawing."""
 
-    `max_draws`: most draws per row; `tol`: standard error at which to stop, in units of `scale`;
-    `scale` (k,): unit of each output; `seed`: seed of the draws; `n_jobs`: number of
-    parallel jobs; the result is the same for any.
-    """
-
-    max_draws: int
-    tol: float
-    scale: FloatArray | float
+    max_draws: int  # per row
+    tol: float  # standard error at which to stop, in units of `scale`
+    scale: FloatArray | float  # (k,), unit of each output
     seed: int
-    n_jobs: int | None = None
+    n_jobs: int | None = None  # the result is the same for any
 
     def sizes(self) -> Iterator[int]:
         """Points per lattice of the rounds that the budget allows, doubling."""

@@ -25,18 +25,12 @@ RELATIVE_ERROR = 1e-9
 
 @dataclass(frozen=True)
 class IncompleteRows:
-    """Encoded rows with missing cells, for the model and for the density.
+    """Encoded rows with missing cells, for the model and for the density."""
 
-    `cells` (n, d): input of the model, NaN where it has to be completed; `evidence` (n, d):
-    observed cells of the density, NaN also where it cannot use a cell; `is_integral` (d,): columns
-    whose draws are rounded, as the model has seen integers only; `bounds` of two (d,), or None:
-    least and largest value of each column to draw, where the model refuses others.
-    """
-
-    cells: FloatArray
-    evidence: FloatArray
-    is_integral: BoolArray
-    bounds: tuple[FloatArray, FloatArray] | None = None
+    cells: FloatArray  # (n, d), of the model, NaN where they have to be completed
+    evidence: FloatArray  # (n, d), of the density, NaN also where it cannot use a cell
+    is_integral: BoolArray  # (d,), columns whose draws are rounded
+    bounds: tuple[FloatArray, FloatArray] | None = None  # (d,) each, of draws
 
     def __len__(self) -> int:
         """Count the rows."""
@@ -57,16 +51,11 @@ class IncompleteRows:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Moments of a response with k outputs, given the observed cells of n rows.
+    """Moments of a response with k outputs, given the observed cells of n rows."""
 
-    `mean` (n, k): conditional expectations; `variance` (n, k) or None: conditional variances, None
-    if not requested; `error` (n,): standard error of the mean (and of the root of the variance, if
-    there is one), in the scale of each output, the largest of all outputs; 0 where both are exact.
-    """
-
-    mean: FloatArray
-    variance: FloatArray | None
-    error: FloatArray
+    mean: FloatArray  # (n, k)
+    variance: FloatArray | None  # (n, k), if requested
+    error: FloatArray  # (n,), largest standard error in scales of the outputs, 0 if exact
 
     @classmethod
     def exact(cls, mean: FloatArray, variance: FloatArray | None = None) -> Expectation:
@@ -101,16 +90,11 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Response:
-    """The mean response (n, k) of fitted models for complete rows.
+    """The mean response (n, k) of fitted models for complete rows."""
 
-    `models`: fitted alike, on completions of the same rows; `method` ("predict", "predict_proba",
-    "decision_function", "votes"): which response; votes are the indicators of the classes that they
-    predict; `to_table`: turns encoded rows into the kind of table that the models were fitted to.
-    """
-
-    models: Sequence[Any]
-    method: str
-    to_table: Callable[[FloatArray], Any]
+    models: Sequence[Any]  # fitted alike, on completions of the same rows
+    method: str  # or "votes", the indicators of predicted classes
+    to_table: Callable[[FloatArray], Any]  # of encoded rows, as the models were fitted to
 
     def __call__(self, encoded: FloatArray) -> FloatArray:
         """Answer for complete encoded rows."""
@@ -182,20 +166,14 @@ def explain(form: ClosedForm | None, reason: str, circuit: Circuit, is_integral:
 
 @dataclass(frozen=True)
 class Problem:
-    """The models and the distribution for which a closed form is sought.
-
-    `response`: the models; `circuit`: the distribution of the rows; variables with cardinalities
-    are categorical; `n_columns`: number of columns of the encoded rows; `n_jobs`: number of
-    parallel jobs; `bounds` of two (d,), or None: least and largest value of each column to draw;
-    `is_integral` (d,), or None: columns whose draws are rounded.
-    """
+    """The models and the distribution for which a closed form is sought."""
 
     response: Response
-    circuit: Circuit
-    n_columns: int
+    circuit: Circuit  # variables with cardinalities are categorical
+    n_columns: int  # of encoded rows
     n_jobs: int | None = None
-    bounds: tuple[FloatArray, FloatArray] | None = None
-    is_integral: BoolArray | None = None
+    bounds: tuple[FloatArray, FloatArray] | None = None  # (d,) each, of draws
+    is_integral: BoolArray | None = None  # (d,), columns whose draws are rounded
 
     def of_single_models(self) -> list[Problem]:
         """Give the problem of every single model."""

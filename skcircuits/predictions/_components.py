@@ -106,17 +106,12 @@ def _normalized(logs: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class GaussianComponents:
-    """A mixture of Gaussians over the numeric columns times distributions of categories.
+    """A mixture of Gaussians over the numeric columns times distributions of categories."""
 
-    `weights` (K,): mixture weights; `columns` (p,): the numeric columns; `stack`: their joint
-    distribution in each component; `tables` of column to (K, n_states): probabilities of the states
-    of each categorical column.
-    """
-
-    weights: FloatArray
-    columns: IntArray
+    weights: FloatArray  # (K,)
+    columns: IntArray  # (p,), the numeric ones
     stack: GaussianStack
-    tables: dict[int, FloatArray]
+    tables: dict[int, FloatArray]  # (K, n_states), by categorical column
 
     @classmethod
     def of(cls, circuit: Circuit) -> GaussianComponents:
@@ -195,16 +190,11 @@ class GaussianComponents:
 
 @dataclass(frozen=True, eq=False)
 class ConditionedRows:
-    """Conditional distributions of rows: a mixture of Gaussians for each.
+    """Conditional distributions of rows: a mixture of Gaussians for each."""
 
-    `weights` (K, n): probability of each component given the observed cells; `means` (K, n, p):
-    conditional means of the numeric columns; observed cells are repeated; `blocks`: conditional
-    covariances per pattern of missing numbers.
-    """
-
-    weights: FloatArray
-    means: FloatArray
-    blocks: list[ConditionalBlock]
+    weights: FloatArray  # (K, n), given the observed cells
+    means: FloatArray  # (K, n, p), observed cells repeated
+    blocks: list[ConditionalBlock]  # covariances per pattern of missing numbers
 
     def projected_variances(self, slopes: FloatArray) -> FloatArray:
         """Variances of linear functions, slopes (p, k), shape (K, n, k)."""

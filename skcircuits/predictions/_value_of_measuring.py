@@ -55,27 +55,13 @@ def find_closed_form(problem: Problem) -> tuple[ClosedForm | None, str]:
 
 @dataclass(frozen=True)
 class ExpectedResponse:
-    """E[f(x) | observed cells] of fitted models f.
-
-    Attributes
-    ----------
-    response : Response
-        The models.
-    circuit : Circuit
-        The distribution of the rows.
-    budget : DrawBudget
-        For rows that have to be drawn.
-    closed_form : ClosedForm or None
-        An exact method, if there is one for the models.
-    draws_only : bool
-        Whether to draw all rows, even if there are exact methods.
-    """
+    """E[f(x) | observed cells] of fitted models f."""
 
     response: Response
     circuit: Circuit
-    budget: DrawBudget
-    closed_form: ClosedForm | None = None
-    draws_only: bool = False
+    budget: DrawBudget  # for rows that have to be drawn
+    closed_form: ClosedForm | None = None  # an exact method, if there is one
+    draws_only: bool = False  # whether to draw all rows, even if there are exact methods
 
     def __call__(self, rows: IncompleteRows, *, with_variance: bool = False) -> Expectation:
         """Compute the moments given the observed cells; equal rows are answered once."""

@@ -29,17 +29,12 @@ class Bins:
     Each state is a bin with a uniform density, or a point mass: a bin that holds one number and
     the floats beside it, which count as it. Numbers beyond the bins have the state of the outermost
     bin on their side, where a part of its mass lies in an exponential tail.
-
-    ``edges`` (k + 1,): increasing edges of the bins; ``points`` (k,): number of each bin that is a
-    point mass, NaN for other bins; ``tail_fractions``, ``tail_scales`` (2,): below the first and
-    above the last edge, the part of the mass of the outermost state and its mean distance from the
-    edge.
     """
 
-    edges: FloatArray
-    points: FloatArray
-    tail_fractions: FloatArray
-    tail_scales: FloatArray
+    edges: FloatArray  # (k + 1,), increasing
+    points: FloatArray  # (k,), numbers of point masses, NaN for other bins
+    tail_fractions: FloatArray  # (2,), of the mass of the outermost states
+    tail_scales: FloatArray  # (2,), mean distances from the outermost edges
 
     @classmethod
     def fit(cls, numbers: FloatArray, weight: FloatArray, n_bins: int, shared: FloatArray) -> Bins:

@@ -36,15 +36,11 @@ class Discretizer:
     A number that many rows have is a state of its own among the bins. In columns of integers it
     is a bin, half a unit to either side. Elsewhere it is a point mass: its bin holds this number
     and the floats beside it, which count as it; it has no width, and the volume one.
-
-    ``values``: per column the number behind each state, the codes of a categorical column; None for
-    bins; ``bins``: per column its bins; None for columns of values; ``groups``: per column its
-    groups of categories, None for other columns.
     """
 
-    values: tuple[FloatArray | None, ...]
-    bins: tuple[Bins | None, ...]
-    groups: tuple[CategoryGroups | None, ...]
+    values: tuple[FloatArray | None, ...]  # numbers or codes of the states, None for bins
+    bins: tuple[Bins | None, ...]  # None for columns of values
+    groups: tuple[CategoryGroups | None, ...]  # of categories
 
     @classmethod
     def fit(

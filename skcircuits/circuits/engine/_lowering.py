@@ -34,14 +34,11 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Lookup:
-    """Units over a few discrete variables: row ``number`` of the codes chooses columns.
-
-    The table has shape (n_units, n_codes + 1).
-    """
+    """Units over a few discrete variables: one row of the codes chooses columns of a table."""
 
     units: slice
-    table: FloatArray
-    number: int
+    table: FloatArray  # (n_units, n_codes + 1)
+    number: int  # of the row of the codes
 
 
 @dataclass(frozen=True)

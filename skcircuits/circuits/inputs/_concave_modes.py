@@ -42,17 +42,13 @@ class ConcaveTerm(Protocol):
 
 @dataclass(frozen=True)
 class ConcaveLogDensities:
-    """n log densities of m coordinates up to constants.
+    """n log densities of m coordinates, up to constants, within bounds."""
 
-    Normal with ``means`` (n, m) and ``precisions`` (n, m, m), minus log cosh of ``curvatures``
-    (n, m) times z, plus an optional ``term``, within ``bounds``.
-    """
-
-    means: FloatArray
-    precisions: FloatArray
-    curvatures: FloatArray
+    means: FloatArray  # (n, m), of a normal density
+    precisions: FloatArray  # (n, m, m)
+    curvatures: FloatArray  # (n, m), c: minus log cosh(c z)
     bounds: CoordinateBounds
-    term: ConcaveTerm | None = None
+    term: ConcaveTerm | None = None  # added to the normal one
 
     def modes(self, start: FloatArray) -> FloatArray:
         """Find the maxima (n, m), from points within the bounds."""

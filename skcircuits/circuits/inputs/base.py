@@ -31,19 +31,13 @@ MIN_ERROR = 1e-300
 
 @dataclass(frozen=True)
 class Box:
-    """One box per row: the product of an interval (or a set of states) per column.
+    """One box per row: the product of an interval (or a set of states) per column."""
 
-    ``lower``, ``upper`` (n, n_columns): bounds; NaN leaves that side open; ``closed``: which ends
-    belong to the intervals; matters for discrete variables; ``states`` (n, n_states): allowed
-    states of categorical variables, True where allowed; ``stop`` (n, n_columns): where intervals
-    end for densities, perhaps just after the last float that belongs to them; None: at ``upper``.
-    """
-
-    lower: FloatArray
-    upper: FloatArray
-    closed: str = "both"
-    states: Mapping[int, BoolArray] = field(default_factory=dict)
-    stop: FloatArray | None = None
+    lower: FloatArray  # (n, n_columns), NaN where open
+    upper: FloatArray  # (n, n_columns), NaN where open
+    closed: str = "both"  # which ends belong to the intervals; matters for discrete variables
+    states: Mapping[int, BoolArray] = field(default_factory=dict)  # (n, n_states), allowed ones
+    stop: FloatArray | None = None  # (n, n_columns), where densities end; by default at `upper`
 
     @property
     def ends(self) -> FloatArray:
@@ -526,15 +520,11 @@ class DifferentiableLayer(DensityLayer):
 
 
 class StateFlows(NamedTuple):
-    """How the flows of a layer divide among the states of one variable.
-
-    ``variable``: column number; ``rows`` (m,): rows in which the variable is unknown; ``flows``
-    (n_states, m): flow of each state in these rows.
-    """
+    """How the flows of a layer divide among the states of one variable."""
 
     variable: int
-    rows: IntArray
-    flows: FloatArray
+    rows: IntArray  # (m,), in which the variable is unknown
+    flows: FloatArray  # (n_states, m), of each state in these rows
 
 
 class DiscreteInputLayer(InputLayer):

@@ -318,16 +318,12 @@ class _Trace:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of one variable: disjoint parts of its values, with an integer from 0 on each.
+    """Scores of one variable: disjoint parts of its values, with an integer from 0 on each."""
 
-    Parts are closed intervals, `lower` and `upper` of shape (n_parts,), NaN where unbounded, or
-    sets of states, `states` of shape (n_parts, n_states).
-    """
-
-    points: IntArray
-    lower: FloatArray
-    upper: FloatArray
-    states: np.ndarray | None = None
+    points: IntArray  # (n_parts,)
+    lower: FloatArray  # (n_parts,), ends of closed intervals, NaN where unbounded
+    upper: FloatArray  # (n_parts,)
+    states: np.ndarray | None = None  # (n_parts, n_states), instead of intervals
 
 
 def fill_polynomials(

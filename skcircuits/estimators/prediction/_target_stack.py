@@ -59,14 +59,11 @@ N_TREES = (10, 15, 25, 40, 60, 100)
 
 @dataclass(frozen=True)
 class TrainingTargets:
-    """Training rows, encoded (n, d), with their targets and weights, (n,) each.
+    """Training rows with their targets and weights."""
 
-    ``targets`` are codes of ``n_classes`` classes, or numbers where that is 0.
-    """
-
-    rows: FloatArray
-    targets: FloatArray
-    weights: FloatArray
+    rows: FloatArray  # (n, d), encoded
+    targets: FloatArray  # (n,), codes of classes, or numbers where there are none
+    weights: FloatArray  # (n,)
     schema: TableSchema
     n_classes: int
 
@@ -91,15 +88,11 @@ class TrainingTargets:
 
 @dataclass(frozen=True)
 class Members:
-    """Models that predict the target from incomplete rows directly.
+    """Models that predict the target from incomplete rows directly."""
 
-    ``circuits`` are over the columns and, as the last variable, the target; ``bounds`` are the
-    least and the largest target, or probability.
-    """
-
-    circuits: list[Circuit]
+    circuits: list[Circuit]  # over the columns and, as the last variable, the target
     trees: HistGradientBoostingClassifier | HistGradientBoostingRegressor
-    bounds: tuple[float, float]
+    bounds: tuple[float, float]  # least and largest target, or probability
 
     @classmethod
     def fit(

@@ -24,17 +24,12 @@ from skcircuits.estimators._base import Interval, fit_context
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Encoded rows of positive weight.
+    """Encoded rows of positive weight."""
 
-    Attributes: ``X`` (n, d), NaN where missing; ``weight`` (n,); ``states`` (n, d), the states
-    of the cells where the density sees columns as states, NaN where missing, else None;
-    ``validation``, the rows that choose among models, or None.
-    """
-
-    X: np.ndarray
-    weight: np.ndarray
-    states: np.ndarray | None = None
-    validation: TrainingRows | None = None
+    X: np.ndarray  # (n, d), NaN where missing
+    weight: np.ndarray  # (n,)
+    states: np.ndarray | None = None  # (n, d), of the cells of columns that are seen as states
+    validation: TrainingRows | None = None  # rows that choose among models
 
     @classmethod
     def of(cls, X, sample_weight):
@@ -131,18 +126,13 @@ class ValidationMixin:
 
 @dataclass
 class FitResult:
-    """How a fit loop ended.
+    """How a fit loop ended."""
 
-    `state` is the best one by score, else the last; `scores` has one per step; `finished` is what
-    `finish` made of the state, None where Ctrl-C came first. `converged` is false after Ctrl-C,
-    after a stop by a callback, and when `max_iter` came first.
-    """
-
-    state: Any = None
+    state: Any = None  # the best one by score, else the last
     n_iter: int = 0
-    converged: bool = False
-    scores: list = field(default_factory=list)
-    finished: Any = None
+    converged: bool = False  # false after Ctrl-C, a stop by a callback, or max_iter
+    scores: list = field(default_factory=list)  # one per step
+    finished: Any = None  # what `finish` made of the state
 
 
 def drive(

@@ -210,17 +210,12 @@ class _Elimination:
 
 @dataclass(frozen=True)
 class Bucket:
-    """One variable, with the tables for summing it out.
-
-    ``separator`` holds the variables that its message depends on, those eliminated first in
-    front; ``factors`` and ``children`` are the indices of the factors multiplied here and of
-    the buckets whose messages arrive here.
-    """
+    """One variable, with the tables for summing it out."""
 
     variable: int
-    separator: tuple[int, ...]
-    factors: tuple[int, ...]
-    children: tuple[int, ...]
+    separator: tuple[int, ...]  # variables of its message, those eliminated first in front
+    factors: tuple[int, ...]  # indices of those multiplied here
+    children: tuple[int, ...]  # indices of the buckets whose messages arrive here
 
     @cached_property
     def axes(self) -> tuple[int, ...]:

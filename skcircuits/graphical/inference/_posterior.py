@@ -49,31 +49,22 @@ class ScaledFactor:
 
 @dataclass(frozen=True)
 class Component:
-    """Hidden variables that are connected, once the observed ones are fixed.
-
-    ``boundary`` are the observed variables in the scopes of their factors.
-    """
+    """Hidden variables that are connected, once the observed ones are fixed."""
 
     tree: EliminationTree
     factors: tuple[ScaledFactor, ...]
-    boundary: IntArray
+    boundary: IntArray  # observed variables in the scopes of the factors
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A component solved for a batch of n evidences; the u different ones are solved once.
-
-    ``conditionals`` hold per bucket ``p(variable | separator)``, shape (u or 1, states,
-    *separator), and ``log_conditionals`` their logarithms where plain numbers cannot hold all of
-    them; ``log_partition`` (u,) is the log sum over the hidden states, ``rows`` (n,) the index of
-    each evidence among the u.
-    """
+    """A component solved for a batch of n evidences; the u different ones are solved once."""
 
     component: Component
-    conditionals: list[FloatArray]
-    log_conditionals: dict[int, FloatArray]
-    log_partition: FloatArray
-    rows: IntArray
+    conditionals: list[FloatArray]  # p(variable | separator), (u or 1, states, *separator)
+    log_conditionals: dict[int, FloatArray]  # of those that plain numbers cannot hold
+    log_partition: FloatArray  # (u,), log sums over the hidden states
+    rows: IntArray  # (n,), index of each evidence among the u
 
 
 def scaled_factors(factors: Sequence[Factor]) -> tuple[ScaledFactor, ...]:

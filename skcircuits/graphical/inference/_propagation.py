@@ -33,20 +33,14 @@ _MIN_LOG = log(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class Messages:
-    """Results of the forward pass, per bucket of the tree.
-
-    ``conditionals`` have the shape (rows or 1, states, *separator) and are uniform in contexts
-    of probability zero; None where the table was not written out. ``log_conditionals`` are their
-    logarithms where plain numbers cannot hold all of them. ``messages`` are those of the
-    buckets that were not joined with their parents. ``log_partition`` has the shape (rows or 1,).
-    """
+    """Results of the forward pass, per bucket of the tree."""
 
     tree: EliminationTree
     incoming: list[list[Table]]
-    messages: dict[int, Table]
-    conditionals: list[FloatArray | None]
-    log_conditionals: dict[int, FloatArray]
-    log_partition: FloatArray
+    messages: dict[int, Table]  # of buckets that were not joined with their parents
+    conditionals: list[FloatArray | None]  # (rows or 1, states, *separator), uniform if impossible
+    log_conditionals: dict[int, FloatArray]  # of those that plain numbers cannot hold
+    log_partition: FloatArray  # (rows or 1,)
 
 
 def forward_pass(
@@ -320,15 +314,11 @@ _Named = tuple[FloatArray, Axes]
 
 @dataclass(frozen=True)
 class Table:
-    """Values of shape (rows or 1, *states) over the variables of ``axes``.
+    """Values over variables: logarithms where a range is beyond ``MAX_LOG_RANGE``."""
 
-    ``log_range`` bounds the logarithm of the ratio of the largest to the smallest positive
-    value of a row. Where it is beyond ``MAX_LOG_RANGE`` the values are logarithms.
-    """
-
-    values: FloatArray
+    values: FloatArray  # (rows or 1, *states)
     axes: Axes
-    log_range: float
+    log_range: float  # bounds log ratios of the largest to the smallest positive value of a row
 
     @property
     def is_log(self) -> bool:

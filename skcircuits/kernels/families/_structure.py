@@ -88,14 +88,10 @@ def value_of(combination: Combination, x: FloatArray, y: FloatArray) -> FloatArr
 
 @dataclass(frozen=True)
 class ScopeTerm:
-    """A product of functions of single variables and powers of inner products.
+    """A product of functions of single variables and powers of inner products."""
 
-    ``functions`` has one entry per variable of the scope, None for the constant one;
-    ``inner_products`` maps positions in the scope to the power of Σ x_j y_j over them.
-    """
-
-    functions: list[UnivariateFunction | None]
-    inner_products: dict[tuple[int, ...], int]
+    functions: list[UnivariateFunction | None]  # per variable of the scope, None for constants
+    inner_products: dict[tuple[int, ...], int]  # power of Σ x_j y_j over positions in the scope
 
 
 @dataclass(frozen=True)

@@ -92,14 +92,11 @@ class Mixing:
 
 @dataclass(frozen=True)
 class FactorKeys:
-    """One factor of the products of a pairing: per base the key of a smaller region.
-
-    None where base i takes key i of as many keys.
-    """
+    """One factor of the products of a pairing: per base the key of a smaller region."""
 
     scope: VariableSet
-    left: IntArray | None
-    right: IntArray | None
+    left: IntArray | None  # None where base i takes key i of as many keys
+    right: IntArray | None  # likewise
 
 
 @dataclass(frozen=True)

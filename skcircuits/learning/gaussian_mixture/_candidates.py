@@ -62,17 +62,13 @@ _FIRST_FACTORS = 4
 
 @dataclass(frozen=True)
 class Candidate:
-    """A mixture to try: shape of the covariances, factors (0 unless "factor"), components.
-
-    `by_cells`: the components are combinations of categories, `n_components` of each; `by_rows`:
-    they are the rows, however many.
-    """
+    """A mixture to try."""
 
     covariance_type: CovarianceType
-    n_factors: int
+    n_factors: int  # 0 unless "factor"
     n_components: int
-    by_cells: bool = False
-    by_rows: bool = False
+    by_cells: bool = False  # as many components for each combination of categories
+    by_rows: bool = False  # the components are the rows, however many
 
     @property
     def is_unique(self) -> bool:

@@ -26,16 +26,11 @@ Sums = tuple[FloatArray, ...]
 
 @dataclass(frozen=True, eq=False)
 class Categories:
-    """Distributions of the categorical columns within each component.
+    """Distributions of the categorical columns within each component."""
 
-    `log_probabilities` of (K, n_categories_j) each: one table per column; `marginals` of
-    (n_categories_j,) each: frequencies in all rows, smoothed by one row spread evenly;
-    `pseudo_count`: weight of the prior.
-    """
-
-    log_probabilities: tuple[FloatArray, ...]
-    marginals: tuple[FloatArray, ...]
-    pseudo_count: float
+    log_probabilities: tuple[FloatArray, ...]  # (K, n_categories_j) each
+    marginals: tuple[FloatArray, ...]  # (n_categories_j,) each: smoothed frequencies
+    pseudo_count: float  # weight of the prior
 
     @classmethod
     def marginal(cls, table: MixtureTable, pseudo_count: float) -> Categories:
@@ -111,17 +106,12 @@ _MAX_GROUPS, _GROUP_ROWS = 8, 10.0
 
 @dataclass(frozen=True, eq=False)
 class GroupedColumn:
-    """A numerical column as groups of its cells.
-
-    `groups` (n_cells,): group of each cell; each point mass is one of its own. `fractions`
-    (n_cells,): probability of each cell given its group. `log_density` of a row that is left out,
-    its mean over rows without point masses.
-    """
+    """A numerical column as groups of its cells."""
 
     cells: ColumnCells
-    groups: IntArray
-    fractions: FloatArray
-    log_density: float
+    groups: IntArray  # (n_cells,), each point mass one of its own
+    fractions: FloatArray  # (n_cells,), probabilities given the group
+    log_density: float  # mean over left-out rows without point masses
 
     @classmethod
     def fit_all(

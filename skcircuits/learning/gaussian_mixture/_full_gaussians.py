@@ -45,24 +45,18 @@ _SPARSE_SIZE = 1 << 15  # so many numbers are added up faster by a sparse matrix
 
 @dataclass(frozen=True, eq=False)
 class FullGaussians:
-    """Gaussian components with dense covariances in standard units.
+    """Gaussian components with dense covariances in standard units."""
 
-    `stack`: means (K, c) and covariances, a single one where `kind` is "tied".
-    `target` (c, c), `strength`: covariance and number of the rows of its prior.
-    `mean_count`: weight of the prior of each mean, in rows at `mean_centre` (c,).
-    `jitter` (c,): variance of an observed cell within its recording interval.
-    `ridges`: rows of unit variance that each covariance is drawn towards as well. `is_observed`
-    (c,): mask of the columns that have cells, where components have scales of their own.
-    """
-
-    stack: GaussianStack
+    stack: GaussianStack  # K means and covariances, a single one if tied
     kind: CovarianceType
-    target: FloatArray
-    strength: float
-    mean_count: float
-    jitter: FloatArray
+    target: FloatArray  # (c, c), of the prior of covariances
+    strength: float  # rows of that prior
+    mean_count: float  # rows of the prior of each mean, at `mean_centre` (c,)
+    jitter: FloatArray  # (c,), variance of an observed cell within its recording interval
     mean_centre: FloatArray | float = field(default=0.0, kw_only=True)
+    # Rows of unit variance that each covariance is drawn towards as well
     ridges: FloatArray | float = field(default=_RIDGE, kw_only=True)
+    # (c,), columns that have cells, where components have scales of their own
     is_observed: BoolArray | bool = field(default=True, kw_only=True)
 
     @classmethod
@@ -238,17 +232,13 @@ class FullGaussians:
 
 @dataclass(frozen=True, eq=False)
 class FullExpectation:
-    """Rows completed by each component.
-
-    `log_density` (K, n): of the observed cells. `centered` (K, c, n): completed rows less
-    means. `blocks`: conditional covariances. `is_observed` (n, c).
-    """
+    """Rows completed by each component."""
 
     gaussians: FullGaussians
-    log_density: FloatArray
-    centered: FloatArray
-    blocks: list[ConditionalBlock]
-    is_observed: BoolArray
+    log_density: FloatArray  # (K, n), of the observed cells
+    centered: FloatArray  # (K, c, n), completed rows less means
+    blocks: list[ConditionalBlock]  # conditional covariances
+    is_observed: BoolArray  # (n, c)
 
     def mean_rows(self, responsibilities: FloatArray) -> FloatArray:
         """Rows with their conditional means in place of missing cells, shape (n, c)."""

@@ -31,30 +31,22 @@ _HIDDEN_FRACTION = 0.3  # of the observed cells of a held-out row
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Predictions of the held-out rows by one mixture.
+    """Predictions of the held-out rows by one mixture."""
 
-    `log_complete`, `log_observed` (n,): log density of all observed cells, and without the hidden.
-    `numbers` (m,): conditional means. `probabilities` (l,): of the true categories.
-    """
-
-    log_complete: FloatArray
-    log_observed: FloatArray
-    numbers: FloatArray
-    probabilities: FloatArray
+    log_complete: FloatArray  # (n,), log density of all observed cells
+    log_observed: FloatArray  # (n,), without the hidden ones
+    numbers: FloatArray  # (m,), conditional means of the hidden numbers
+    probabilities: FloatArray  # (l,), of the true hidden categories
 
 
 class Answers(NamedTuple):
-    """Predictions of m numbers and l categories, or of l rows, by K densities.
+    """Predictions of m numbers and l categories, or of l rows, by K densities."""
 
-    `means` (m, K) of the numbers `truth` (m,), in standard units; `likelihoods` (l, K). Their
-    squared errors have weights `number_weights` (m,), their log losses `log_weights` (l,).
-    """
-
-    means: FloatArray
-    truth: FloatArray
-    number_weights: FloatArray
-    likelihoods: FloatArray
-    log_weights: FloatArray
+    means: FloatArray  # (m, K), in standard units
+    truth: FloatArray  # (m,)
+    number_weights: FloatArray  # (m,), of squared errors
+    likelihoods: FloatArray  # (l, K)
+    log_weights: FloatArray  # (l,), of log losses
 
 
 def mean_bounds(numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -73,16 +65,12 @@ def mean_bounds(numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 @dataclass(frozen=True, eq=False)
 class HeldOutCells:
-    """Rows that no candidate is fitted on, and which of their observed cells are hidden.
-
-    `hidden_numbers` (n, c), `hidden_codes` (n, q): True where hidden. `entropies` (q,): of the
-    frequencies of the categories, which scale their log loss as the variance does squares.
-    """
+    """Rows that no candidate is fitted on, and which of their observed cells are hidden."""
 
     table: MixtureTable
-    hidden_numbers: BoolArray
-    hidden_codes: BoolArray
-    entropies: FloatArray
+    hidden_numbers: BoolArray  # (n, c)
+    hidden_codes: BoolArray  # (n, q)
+    entropies: FloatArray  # (q,), which scale log losses as variances do squares
 
     @classmethod
     def draw(cls, table: MixtureTable, fraction: float, rng: np.random.Generator) -> HeldOutCells:

@@ -101,19 +101,14 @@ class KernelGaussians(FullGaussians):
 
 @dataclass(frozen=True, eq=False)
 class KernelExpectation:
-    """Rows completed by each component, (x - m) = gain (x - m)_o.
-
-    `log_density` (K, n): of the observed cells. `cells` (n, c): rows, 0 where missing.
-    `is_observed` (n, c). `gains`, `spreads` (n, c, c): completed residuals per observed one, and
-    conditional covariances.
-    """
+    """Rows completed by each component, (x - m) = gain (x - m)_o."""
 
     gaussians: KernelGaussians
-    log_density: FloatArray
-    cells: FloatArray
-    is_observed: BoolArray
-    gains: FloatArray
-    spreads: FloatArray
+    log_density: FloatArray  # (K, n), of the observed cells
+    cells: FloatArray  # (n, c), 0 where missing
+    is_observed: BoolArray  # (n, c)
+    gains: FloatArray  # (n, c, c), completed residuals per observed one
+    spreads: FloatArray  # (n, c, c), conditional covariances
 
     def mean_rows(self, responsibilities: FloatArray) -> FloatArray:
         """Rows with their conditional means in place of missing cells, shape (n, c)."""
@@ -146,15 +141,11 @@ class KernelExpectation:
 
 @dataclass(frozen=True, eq=False)
 class KernelCategories(Categories):
-    """Categories of rows, which a chance per column replaces by any.
+    """Categories of rows, which a chance per column replaces by any."""
 
-    `tables`: probabilities (K, n_categories_j) of each row's own category. `chances` (q,).
-    `row_weights` (K,): probabilities of the components.
-    """
-
-    tables: tuple[FloatArray, ...]
-    chances: FloatArray
-    row_weights: FloatArray
+    tables: tuple[FloatArray, ...]  # (K, n_categories_j), probabilities of each row's own category
+    chances: FloatArray  # (q,)
+    row_weights: FloatArray  # (K,), probabilities of the components
 
     @classmethod
     def around(

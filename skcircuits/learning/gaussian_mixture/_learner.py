@@ -51,52 +51,35 @@ _COMPLETING, _COMPLETING_STEPS, _COMPLETING_ROWS = 8, 20, 5
 
 @dataclass(frozen=True)
 class EMSettings:
-    """How a mixture is learned.
-
-    `covariance_type`: shape of the covariances; `n_factors` of "factor". `by_cells`: components
-    are combinations of categories, each with some latent classes; `by_rows`: they are the rows.
-    `pseudo_count`: weight of the prior of each component, in rows. `n_init`: number of starts of
-    each mixture, and `n_spare` more of all together; the best after ten iterations go on.
-    `max_iter`, `tol`: most iterations, and least gain of the lower bound, in nats per row, that
-    one must make. `is_draw`: whether the parameters are one draw of several, which must not be
-    shrunk towards the prior by as much as they vary.
-    """
+    """How a mixture is learned."""
 
     covariance_type: CovarianceType = "full"
-    by_cells: bool = False
-    by_rows: bool = False
-    n_factors: int = 1
-    pseudo_count: float = 1.0
-    n_init: int = 3
-    n_spare: int = 0
+    by_cells: bool = False  # components are combinations of categories, with some latent classes
+    by_rows: bool = False  # components are the rows
+    n_factors: int = 1  # of "factor"
+    pseudo_count: float = 1.0  # rows of the prior of each component
+    n_init: int = 3  # starts of each mixture; the best after ten iterations go on
+    n_spare: int = 0  # further ones of all mixtures together
     max_iter: int = 200
-    tol: float = 1e-4
-    is_draw: bool = False
+    tol: float = 1e-4  # least gain of the lower bound, in nats per row
+    is_draw: bool = False  # one draw of several: no shrinkage by as much as they vary
 
 
 @dataclass(frozen=True, eq=False)
 class MixtureState:
-    """State of a mixture during the fit, in standard units.
-
-    `log_likelihood`: of all rows under the parameters before the last iteration, in original units.
-    `lower_bound`: log posterior per row up to a constant under the same parameters; it never falls
-    once the prior is learned. `n_iter`: iterations since its start. `at_optimum`: whether the last
-    iteration gained less than the tolerance. `sums`: the expected statistics that the last
-    iteration maximised, of rows of `total_weight`. `centres` (K,): where components are rows, their
-    places in the original table; each row is left out of its own density.
-    """
+    """State of a mixture during the fit, in standard units."""
 
     weights: FloatArray
     gaussians: FullGaussians | FactorGaussians
     categories: Categories
-    log_likelihood: float = -np.inf
-    lower_bound: float = -np.inf
-    n_iter: int = 0
+    log_likelihood: float = -np.inf  # before the last iteration, in original units
+    lower_bound: float = -np.inf  # log posterior per row; never falls once the prior is learned
+    n_iter: int = 0  # since its start
     step: int = 0  # in the schedule of the prior
-    at_optimum: bool = False
-    sums: tuple[Sums, ...] = ()
-    total_weight: float = 0.0
-    centres: IntArray | None = None
+    at_optimum: bool = False  # the last iteration gained less than the tolerance
+    sums: tuple[Sums, ...] = ()  # statistics that the last iteration maximised
+    total_weight: float = 0.0  # of their rows
+    centres: IntArray | None = None  # (K,), rows that are components, each left out of its density
 
     @property
     def n_components(self) -> int:

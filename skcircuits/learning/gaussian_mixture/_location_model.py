@@ -35,19 +35,13 @@ _INTERCEPT_ROWS = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Combinations of categories, and of a latent class, that are components.
+    """Combinations of categories, and of a latent class, that are components."""
 
-    `columns`: which categorical columns span the cells. `levels` (K, len(columns) + 1): their
-    categories in each cell, the latent class last. `sizes`: number of levels of each.
-    `associated` (q, q): which categorical columns depend on one another. `prior_rows`: how many
-    rows of independent columns the prior of their probabilities weighs.
-    """
-
-    columns: tuple[int, ...]
-    levels: IntArray
-    sizes: tuple[int, ...]
-    associated: BoolArray
-    prior_rows: float
+    columns: tuple[int, ...]  # that span the cells
+    levels: IntArray  # (K, len(columns) + 1), categories, the latent class last
+    sizes: tuple[int, ...]  # number of levels of each
+    associated: BoolArray  # (q, q), which columns depend on one another
+    prior_rows: float  # rows of independent columns that the prior weighs
 
     @classmethod
     def span(cls, table: MixtureTable, n_classes: int) -> Cells:
@@ -204,17 +198,12 @@ class LocationCategories(Categories):
 
 @dataclass(frozen=True, eq=False)
 class LocationGaussians(FullGaussians):
-    """Gaussians with one covariance, and means that are sums of effects of the levels.
+    """Gaussians with one covariance, and means that are sums of effects of the levels."""
 
-    `design` (K, p): which effects a cell has. `factors` (p,): the column of each effect, -1 for
-    the constant. `effect_rows` (p,): rows that the prior of each effect, at zero, weighs.
-    `effects` (p, c).
-    """
-
-    design: FloatArray
-    factors: IntArray
-    effect_rows: FloatArray
-    effects: FloatArray
+    design: FloatArray  # (K, p), which effects a cell has
+    factors: IntArray  # (p,), column of each effect, -1 for the constant
+    effect_rows: FloatArray  # (p,), that the prior of each effect, at zero, weighs
+    effects: FloatArray  # (p, c)
 
     @classmethod
     def start(cls, table: MixtureTable, cells: Cells, class_rows: float) -> LocationGaussians:

@@ -35,25 +35,17 @@ _CURVATURES = 1.0 / np.geomspace(0.05, 30.0, 12)  # in standard units
 
 @dataclass(frozen=True, eq=False)
 class MixtureTable:
-    """Different rows with their weights, numbers in standard units.
+    """Different rows with their weights, numbers in standard units."""
 
-    `numbers` (n, c): numeric columns less `location`, divided by `scale` (c,), NaN where missing.
-    `codes` (n, q): categorical columns, -1 where missing. `weights` (n,): positive.
-    `jitter` (c,): variance, in standard units, of a cell within its recording interval.
-    `cardinalities` (n_columns,): number of categories per original column, 0 for numbers.
-    `blocks`: consecutive rows that an iteration takes at once. `source` (n,): index of each
-    row in the original table.
-    """
-
-    numbers: FloatArray
-    codes: IntArray
-    weights: FloatArray
-    location: FloatArray
-    scale: FloatArray
-    jitter: FloatArray
-    cardinalities: IntArray
-    blocks: list[slice]
-    source: IntArray
+    numbers: FloatArray  # (n, c), less location, over scale, NaN where missing
+    codes: IntArray  # (n, q), -1 where missing
+    weights: FloatArray  # (n,), positive
+    location: FloatArray  # (c,)
+    scale: FloatArray  # (c,)
+    jitter: FloatArray  # (c,), variance of a cell within its recording interval
+    cardinalities: IntArray  # (n_columns,), 0 for numbers
+    blocks: list[slice]  # consecutive rows that an iteration takes at once
+    source: IntArray  # (n,), index in the original table
 
     @classmethod
     def prepare(

@@ -80,21 +80,15 @@ class EmissionTotals(NamedTuple):
 
 @dataclass(frozen=True)
 class Emissions:
-    """Distributions of all columns given the latent state above each.
-
-    `cells`: numbering of the cells; `numerical`: cells of each numerical column; `table`
-    (n_states, n_flat): probabilities of the cells; `marginal` (n_flat,): those of the columns
-    alone, the prior; `smoothers`: per numerical column the operator on its counts; `joint`: joint
-    columns by the first of each group; they have no cells; `dtype`: of the messages.
-    """
+    """Distributions of all columns given the latent state above each."""
 
     cells: Cells
-    numerical: Mapping[int, ColumnCells]
-    table: FloatArray
-    marginal: FloatArray
-    smoothers: Mapping[int, FloatArray]
-    joint: Mapping[int, JointNormals] = field(default_factory=dict)
-    dtype: Any = np.float32
+    numerical: Mapping[int, ColumnCells]  # cells of each numerical column
+    table: FloatArray  # (n_states, n_flat), probabilities of the cells
+    marginal: FloatArray  # (n_flat,), those of the columns alone, the prior
+    smoothers: Mapping[int, FloatArray]  # operators on the counts of numerical columns
+    joint: Mapping[int, JointNormals] = field(default_factory=dict)  # by first column
+    dtype: Any = np.float32  # of the messages
 
     @classmethod
     def marginals(
@@ -242,19 +236,14 @@ _MAX_CORRELATION = 1.0 - 1e-9
 
 @dataclass(frozen=True, eq=False)
 class JointNormals:
-    """Normal distributions of some columns given the latent state above them.
-
-    `columns`: their numbers; `location`, `scale` (k,): standard units; `steps` (k,): of the grids
-    that columns were recorded on, 1 where there is none (`is_grid`); `gaussians`: one component
-    per latent state in these units.
-    """
+    """Normal distributions of some columns given the latent state above them."""
 
     columns: tuple[int, ...]
-    location: FloatArray
-    scale: FloatArray
-    steps: FloatArray
-    is_grid: BoolArray
-    gaussians: FullGaussians
+    location: FloatArray  # (k,)
+    scale: FloatArray  # (k,)
+    steps: FloatArray  # (k,), of grids that columns were recorded on, else 1
+    is_grid: BoolArray  # (k,)
+    gaussians: FullGaussians  # one per latent state, in standard units
 
     @classmethod
     def start(

@@ -78,21 +78,11 @@ class LatentSchedule:
 
 @dataclass(frozen=True)
 class LatentStep:
-    """A tree after an epoch.
-
-    Parameters
-    ----------
-    tree : LatentTree
-        The parameters.
-    propagation : BeliefPropagation
-        Evaluates trees of this shape.
-    converged : bool
-        True for the last epoch of the schedule.
-    """
+    """A tree after an epoch."""
 
     tree: LatentTree
-    propagation: BeliefPropagation
-    converged: bool
+    propagation: BeliefPropagation  # evaluates trees of this shape
+    converged: bool  # true for the last epoch of the schedule
 
     @cached_property
     def circuit(self) -> Circuit:

@@ -45,16 +45,11 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class ProductNode:
-    """Fixes the state of one variable, and of those it was split on; a sum per child.
+    """Fixes the state of one variable, and of those it was split on; a sum per child."""
 
-    `variable`: top variable of the scope; `literals`: the variables that are fixed and their
-    states, the product's own first: a row is possible if it has these states; `factors`: in the
-    order of the tree's children.
-    """
-
-    variable: int
-    literals: tuple[tuple[int, int], ...]
-    factors: tuple[SumNode, ...]
+    variable: int  # top variable of the scope
+    literals: tuple[tuple[int, int], ...]  # states of possible rows, the product's own first
+    factors: tuple[SumNode, ...]  # in the order of the tree's children
 
     @property
     def state(self) -> int:

@@ -46,25 +46,13 @@ _MIXTURE_PATIENCE = 5
 
 @dataclass(frozen=True)
 class StrudelStep:
-    """The circuit after a number of splits, which remains available when growth continues.
-
-    Parameters
-    ----------
-    learner : StrudelLearner
-        What grows.
-    n_splits : int
-        Number of splits done.
-    log_density, validation_log_density : float
-        Mean log probability of the training and of the validation rows.
-    n_parameters : int
-        Number of free weights of the sums that carry training rows.
-    """
+    """The circuit after a number of splits, which remains available when growth continues."""
 
     learner: StrudelLearner
     n_splits: int
-    log_density: float
-    validation_log_density: float
-    n_parameters: int
+    log_density: float  # mean over the training rows
+    validation_log_density: float  # mean over the validation rows
+    n_parameters: int  # free weights of the sums that carry training rows
 
     @cached_property
     def circuit(self) -> Circuit:
@@ -354,18 +342,13 @@ def _indicator_matrix(rows: list[IntArray], n_rows: int) -> sparse.csr_array:
 
 @dataclass(frozen=True)
 class SharedMixture:
-    """A mixture after a step.
+    """A mixture after a step."""
 
-    `structure`: shared by all components; `fractions` (n_components,): mixture weights; `weights`
-    (n_edges, n_components): weights of the edges in each component; `log_density`,
-    `validation_log_density`: mean log probability of the training and of the validation rows.
-    """
-
-    structure: SharedStructure
-    fractions: FloatArray
-    weights: FloatArray
-    log_density: float
-    validation_log_density: float
+    structure: SharedStructure  # shared by all components
+    fractions: FloatArray  # (n_components,), mixture weights
+    weights: FloatArray  # (n_edges, n_components), of the edges in each component
+    log_density: float  # mean over the training rows
+    validation_log_density: float  # mean over the validation rows
 
     @cached_property
     def circuit(self) -> Circuit:

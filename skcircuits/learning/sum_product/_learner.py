@@ -40,33 +40,21 @@ FREQUENCY = 3.0
 
 @dataclass(frozen=True)
 class SplitSettings:
-    """When and how regions are cut.
+    """When and how regions are cut."""
 
-    `alpha`: probability of finding any dependence between independent variables of a region
-    (Bonferroni: every pair is tested at alpha divided by the number of pairs); `min_weight`: least
-    weight of rows that are cut further; `independence`: test of independence: G-test on levels
-    and, with few rows, rank correlation; or random features of ranks; `joint`: leaves have joint
-    normal distributions of the columns without point masses: those stay together, and rows are cut
-    only where the information criterion gains.
-    """
-
-    alpha: float = 0.05
-    min_weight: float = 10.0
-    independence: Literal["g_test", "rdc"] = "g_test"
-    joint: bool = False
+    alpha: float = 0.05  # of any dependence of independent variables, over all pairs (Bonferroni)
+    min_weight: float = 10.0  # of rows that are cut further
+    independence: Literal["g_test", "rdc"] = "g_test"  # by levels and ranks, or random features
+    joint: bool = False  # leaves have joint normals; rows are cut only if the criterion gains
 
 
 @dataclass(eq=False)
 class Region:
-    """A node of the structure.
+    """A node of the structure."""
 
-    `rows` (m,): rows of the table; `variables`: columns; `kind`: how it was decomposed; an open
-    region is factorised until it is cut; `parts`: its parts, where cut.
-    """
-
-    rows: IntArray
+    rows: IntArray  # (m,)
     variables: tuple[int, ...]
-    kind: Literal["factorised", "product", "sum"] = "factorised"
+    kind: Literal["factorised", "product", "sum"] = "factorised"  # open regions are factorised
     parts: list[Region] = field(default_factory=list)
 
 

@@ -66,15 +66,11 @@ class MixedTable:
 
 @dataclass(frozen=True)
 class LeafSettings:
-    """How to fit the input units.
+    """How to fit the input units."""
 
-    `family`: distributions of numbers. A column with point masses takes polynomials always;
-    `polynomials`: candidates for piecewise polynomials; `smoothing`: pseudo-rows of each unit.
-    """
-
-    family: LeafFamily = "polynomial"
+    family: LeafFamily = "polynomial"  # of numbers, polynomials where there are point masses
     polynomials: PolynomialSettings = field(default_factory=PolynomialSettings)
-    smoothing: float = 1.0
+    smoothing: float = 1.0  # pseudo-rows of each unit
 
     def without_degrees(self) -> LeafSettings:
         """Give settings that take a small part of the time."""

@@ -39,18 +39,12 @@ BREAK_FRACTION, BREAK_ROWS = 0.05, (8, 50)
 
 @dataclass(frozen=True)
 class ColumnCells:
-    """The cells of one numerical column.
-
-    `column`: facts about the column; `edges` (G + 1,): ends of the intervals; `smooth` (G,):
-    probability of each interval under a smooth density of the column; `tail`: probability of
-    either tail; `breaks`: increasing numbers beyond which no count spreads. Cells are numbered
-    point masses first, then intervals, then the tails.
-    """
+    """The cells of one numerical column: point masses, then intervals, then the tails."""
 
     column: MixedColumn
-    edges: FloatArray
-    smooth: FloatArray
-    tail: float
+    edges: FloatArray  # (G + 1,), ends of the intervals
+    smooth: FloatArray  # (G,), probabilities of the intervals under a smooth density
+    tail: float  # probability of either tail
     breaks: FloatArray = field(default_factory=lambda: np.empty(0))
 
     @classmethod

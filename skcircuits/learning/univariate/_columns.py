@@ -35,26 +35,17 @@ PSEUDO_ROWS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 
 @dataclass(frozen=True)
 class MixedColumn:
-    """Facts about one column.
-
-    `variable`: column number; `cardinality`: number of categories, 0 for numbers; `atoms` (a,):
-    values of a numerical column that have a probability of their own, increasing; `fractions`
-    (cardinality,) or (a + 1,): fraction of each category; of each atom and, last, of all other
-    numbers. Positive: every entry got a part of one pseudo-row; `resolution`: smallest distance
-    between two values: how finely the column was recorded; `lower`, `upper`: least and greatest
-    number; `scale`: standard deviation of the numbers, positive; `is_grid`: whether the atoms are
-    all points of an even grid from the least to the greatest number.
-    """
+    """Facts about one column."""
 
     variable: int
-    cardinality: int
-    atoms: FloatArray
-    fractions: FloatArray
-    resolution: float = 0.0
-    lower: float = 0.0
-    upper: float = 0.0
-    scale: float = 1.0
-    is_grid: bool = False
+    cardinality: int  # 0 for numbers
+    atoms: FloatArray  # (a,), increasing numbers that have a probability of their own
+    fractions: FloatArray  # of categories; of atoms, then of other numbers; all positive
+    resolution: float = 0.0  # smallest distance between two values
+    lower: float = 0.0  # least number
+    upper: float = 0.0  # greatest number
+    scale: float = 1.0  # standard deviation, positive
+    is_grid: bool = False  # atoms are all points of an even grid from `lower` to `upper`
 
     @property
     def is_smooth(self) -> bool:

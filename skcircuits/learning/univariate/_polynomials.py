@@ -45,18 +45,12 @@ DEGREE = 3
 
 @dataclass(frozen=True)
 class PolynomialSettings:
-    """Which piecewise polynomials to fit.
-
-    `n_bins`: number of intervals; `binning`: intervals of equal weight, of equal width, or from
-    splitting at means: the widest scatter first, where the mean of its numbers is; `max_degree`:
-    highest degree; 0 allows histograms only; `smoothing`: pseudo-rows, uniform over the range of
-    the sample.
-    """
+    """Which piecewise polynomials to fit."""
 
     n_bins: int | Literal["bic"] = "bic"
-    binning: Literal["quantile", "uniform", "mean"] = "quantile"
-    max_degree: int = 6
-    smoothing: float = 1.0
+    binning: Literal["quantile", "uniform", "mean"] = "quantile"  # "mean" halves the widest
+    max_degree: int = 6  # 0 allows histograms only
+    smoothing: float = 1.0  # pseudo-rows, uniform over the range
 
     def candidates(self) -> Iterator[tuple[int, int]]:
         """List numbers of intervals and degrees."""

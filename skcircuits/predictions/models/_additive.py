@@ -21,15 +21,11 @@ MAX_COMBINATIONS = 64
 
 @dataclass(frozen=True, eq=False)
 class AdditiveFunction:
-    """f(x) = constant + Σ_j slope_j x_j + Σ_j table_j[x_j], with k outputs.
+    """f(x) = constant + Σ_j slope_j x_j + Σ_j table_j[x_j], with k outputs."""
 
-    `constant` (k,): value at zeros and first states; `slopes` (d, k): of numeric columns; 0 for
-    categorical ones; `tables` of column to (n_states, k): of categorical columns.
-    """
-
-    constant: FloatArray
-    slopes: FloatArray
-    tables: dict[int, FloatArray]
+    constant: FloatArray  # (k,), at zeros and first states
+    slopes: FloatArray  # (d, k), 0 for categorical columns
+    tables: dict[int, FloatArray]  # (n_states, k), by categorical column
 
     def __call__(self, X: FloatArray) -> FloatArray:
         """Value at encoded rows, missing cells left out, shape (n, k)."""
@@ -116,17 +112,12 @@ def probe(
 
 
 class ScoreParts(NamedTuple):
-    """Conditional distribution of an additive function: a mixture of Gaussians per row.
+    """Conditional distribution of an additive function: a mixture of Gaussians per row."""
 
-    `rows` (n,): which rows; `weights` (K, S, n): probabilities of components and combinations of
-    missing categories; `means` (K, S, n, k): means of the Gaussians; `variances` (K, 1, n, k) or
-    (K, 1, n, k, k): their variances, or covariances where these are asked for.
-    """
-
-    rows: IntArray
-    weights: FloatArray
-    means: FloatArray
-    variances: FloatArray
+    rows: IntArray  # (n,)
+    weights: FloatArray  # (K, S, n), of components and combinations of missing categories
+    means: FloatArray  # (K, S, n, k)
+    variances: FloatArray  # (K, 1, n, k), or covariances (K, 1, n, k, k)
 
 
 def score_parts(

@@ -78,27 +78,11 @@ BLOCK_BYTES = 2**22  # of kernels of a block of rows, which stay in the cache
 
 @dataclass(frozen=True, eq=False)
 class KernelExpansion:
-    """f(x) = Σ_i coefficients_i k(x, s_i) + intercept, with several outputs.
+    """f(x) = Σ_i coefficients_i k(x, s_i) + intercept, with several outputs."""
 
-    Attributes
-    ----------
-    points : ndarray of shape (m, d)
-        Encoded rows s_i.
-    coefficients : ndarray of shape (m, k)
-        Their factors.
-    intercept : ndarray of shape (k,)
-        Constant.
-    kernel : Kernel
-        Between encoded rows.
-    circuit : Circuit
-        The distribution of the rows.
-    n_jobs : int or None
-        Number of parallel jobs.
-    """
-
-    points: FloatArray
-    coefficients: FloatArray
-    intercept: FloatArray
+    points: FloatArray  # (m, d), encoded rows s_i
+    coefficients: FloatArray  # (m, k)
+    intercept: FloatArray  # (k,)
     kernel: Kernel
     circuit: Circuit
     n_jobs: int | None = None
@@ -141,16 +125,13 @@ class KernelExpansion:
 
 
 class _FeatureExpansion(NamedTuple):
-    """An expansion in the space of the features, with the kernel exp(-gamma |x - s|²).
+    """An expansion in the space of the features, with the kernel exp(-gamma |x - s|²)."""
 
-    Features are divided by ``scales`` first; ``points`` are so already.
-    """
-
-    points: FloatArray
+    points: FloatArray  # divided by `scales`
     coefficients: FloatArray
     intercept: FloatArray
     gamma: float
-    scales: FloatArray | float = 1.0
+    scales: FloatArray | float = 1.0  # of the features, which are divided by them first
 
 
 @singledispatch
@@ -396,17 +377,13 @@ def _encoded_points(features: AdditiveFunction, points: FloatArray) -> FloatArra
 
 @dataclass(frozen=True, eq=False)
 class ProjectedExpansion:
-    """f(x) = Σ_i coefficients_i exp(-gamma |z(x) - s_i|²) + intercept, with additive features z.
-
-    `points` (m, q): points s_i in the space of the features; `coefficients` (m, k): their factors;
-    `intercept` (k,): constant.
-    """
+    """f(x) = Σ_i coefficients_i exp(-gamma |z(x) - s_i|²) + intercept, with additive features z."""
 
     features: AdditiveFunction
     components: GaussianComponents
-    points: FloatArray
-    coefficients: FloatArray
-    intercept: FloatArray
+    points: FloatArray  # (m, q), s_i
+    coefficients: FloatArray  # (m, k)
+    intercept: FloatArray  # (k,)
     gamma: float
     name: str = "expected kernels of combinations of columns"
     rounds_integers: bool = False

@@ -68,16 +68,11 @@ Moments = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True)
 class Link:
-    """A function g of a score.
+    """A function g of a score."""
 
-    `value`: g itself; `moments`: E g(s) and E g(s)² of normal scores, given their means and
-    standard deviations; `n_nodes`: values per score that this takes; `covers`: of which means and
-    standard deviations the moments are exact, None for all.
-    """
-
-    value: Callable[[FloatArray], FloatArray]
-    moments: Callable[[FloatArray, FloatArray], Moments]
-    n_nodes: int = 4
+    value: Callable[[FloatArray], FloatArray]  # g itself
+    moments: Callable[[FloatArray, FloatArray], Moments]  # E g(s), E g(s)², by means and stds
+    n_nodes: int = 4  # values per score that this takes
     covers: Callable[[FloatArray, FloatArray], BoolArray] | None = None
 
 

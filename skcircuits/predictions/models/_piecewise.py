@@ -53,14 +53,10 @@ NEGLIGIBLE = 1e-14  # probability of a component
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseFunction:
-    """A function of one number with k outputs, constant beyond its domain where it is bounded.
+    """A function of one number with k outputs, constant beyond its domain where it is bounded."""
 
-    `edges` (p + 1,): ends of the panels; `coefficients` (m, p, k): of the first m Chebyshev
-    polynomials on them.
-    """
-
-    edges: FloatArray
-    coefficients: FloatArray
+    edges: FloatArray  # (p + 1,), ends of the panels
+    coefficients: FloatArray  # (m, p, k), of the first m Chebyshev polynomials on them
 
     def __call__(self, panels: IntArray, values: FloatArray) -> FloatArray:
         """Evaluate at values (s, g) within panels (s,), shape (s, g, k)."""
@@ -134,15 +130,12 @@ class PiecewiseFunction:
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseForm:
-    """Mean of f(x) = f(reference) + Σ_j g_j(x_j), where all g_j vanish at the reference (d,).
-
-    `functions`: g_j of the numeric columns; `tables`: g_j of the states of each categorical column.
-    """
+    """Mean of f(x) = f(reference) + Σ_j g_j(x_j), where all g_j vanish at the reference."""
 
     response: Response
-    reference: FloatArray
-    functions: dict[int, PiecewiseFunction]
-    tables: dict[int, FloatArray]
+    reference: FloatArray  # (d,)
+    functions: dict[int, PiecewiseFunction]  # g_j of numeric columns
+    tables: dict[int, FloatArray]  # g_j of states of categorical columns
     components: GaussianComponents
     is_bounded: bool
     rounds_integers: bool

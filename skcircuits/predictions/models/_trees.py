@@ -76,22 +76,15 @@ MODELS = (
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The splits of trees in terms of the encoded columns.
+    """The splits of trees in terms of the encoded columns."""
 
-    `column` (n_nodes,): column that an inner node splits, -1 at leaves; `lower`, `cut`, `upper`
-    (n_nodes,): numeric splits: bounds of the column inside the node's box, and where it is cut;
-    `up_is_left` (n_nodes,): whether the upper part goes to the left, for features that fall in the
-    column; `inside`, `chosen` of column to (n_nodes, n_states): splits of categorical columns:
-    states inside the node's box, those that go left.
-    """
-
-    column: IntArray
-    lower: FloatArray
-    cut: FloatArray
-    upper: FloatArray
-    up_is_left: BoolArray
-    inside: dict[int, BoolArray]
-    chosen: dict[int, BoolArray]
+    column: IntArray  # (n_nodes,), that an inner node splits, -1 at leaves
+    lower: FloatArray  # (n_nodes,), of the column inside the node's box
+    cut: FloatArray  # (n_nodes,), NaN for categories
+    upper: FloatArray  # (n_nodes,)
+    up_is_left: BoolArray  # (n_nodes,), for features that fall in the column
+    inside: dict[int, BoolArray]  # (n_nodes, n_states), in the node's box, by column
+    chosen: dict[int, BoolArray]  # (n_nodes, n_states), that go left, by column
 
     @classmethod
     def of(cls, trees: Trees, features: AdditiveFunction, integral: IntArray) -> Splits:
@@ -456,21 +449,15 @@ def _state_ratio(masses: FloatArray, splits: Splits, j: int) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """A sum of trees, with the nodes of all trees in one list.
+    """A sum of trees, with the nodes of all trees in one list."""
 
-    `roots` (n_trees,): first node of each tree; `left`, `right` (n_nodes,): children, -1 at leaves;
-    `feature` (n_nodes,): feature of the split of an inner node; `threshold` (n_nodes,): features up
-    to it go to the left; `value` (n_nodes, k): what a leaf adds to the sum; `single_precision`:
-    whether features are rounded to single precision before they are compared.
-    """
-
-    roots: IntArray
-    left: IntArray
-    right: IntArray
-    feature: IntArray
-    threshold: FloatArray
-    value: FloatArray
-    single_precision: bool
+    roots: IntArray  # (n_trees,), first node of each tree
+    left: IntArray  # (n_nodes,), children, -1 at leaves
+    right: IntArray  # (n_nodes,)
+    feature: IntArray  # (n_nodes,), of the split of an inner node
+    threshold: FloatArray  # (n_nodes,), features up to it go to the left
+    value: FloatArray  # (n_nodes, k), what a leaf adds to the sum
+    single_precision: bool  # features are rounded before they are compared
 
     @classmethod
     def joined(cls, parts: Sequence[Trees], factor: float = 1.0) -> Trees:

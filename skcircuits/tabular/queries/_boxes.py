@@ -22,23 +22,15 @@ MAX_BOXES = 2**20
 
 @dataclass(frozen=True)
 class Boxes:
-    """Disjoint boxes whose unions are the queries.
+    """Disjoint boxes whose unions are the queries; a strict bound is the neighbouring float."""
 
-    ``lower``, ``upper`` (n_boxes, d): closed bounds of numbers, NaN where unbounded and in
-    categorical columns; a strict bound is the neighbouring float; ``states`` (n_boxes, k): allowed
-    codes of the categorical columns that are constrained; ``query`` (n_boxes,): which query each
-    box belongs to; one without any box is impossible; ``n_queries``: number of queries; ``totals``:
-    by box, further conditions: weighted sums of columns that lie in sets; ``grids`` (d,):
-    what numbers of the columns stand for, once intervals reach around them.
-    """
-
-    lower: FloatArray
-    upper: FloatArray
-    states: dict[int, BoolArray]
-    query: IntArray
+    lower: FloatArray  # (n_boxes, d), closed bounds, NaN where unbounded or of categories
+    upper: FloatArray  # (n_boxes, d)
+    states: dict[int, BoolArray]  # (n_boxes, k), allowed codes of constrained columns
+    query: IntArray  # (n_boxes,), that a box belongs to; one without any is impossible
     n_queries: int
-    totals: dict[int, tuple[tuple[Total, Any], ...]] = field(default_factory=dict)
-    grids: IntArray | None = None
+    totals: dict[int, tuple[tuple[Total, Any], ...]] = field(default_factory=dict)  # by box
+    grids: IntArray | None = None  # (d,), what numbers stand for, once widened
 
     def __len__(self) -> int:
         """Count the boxes."""

@@ -46,18 +46,12 @@ PLACES_OF_NUMBERS = re.compile(rf"(?<![\w.])({NUMBER})")
 
 @dataclass(frozen=True)
 class Conditions:
-    """Conditions as unions of boxes, some of whose cells are observed.
+    """Conditions as unions of boxes, some of whose cells are observed."""
 
-    ``boxes``: condition i is query i; ``observed`` (n_boxes, d): cells that are known exactly, NaN
-    elsewhere: they weigh by their density; ``is_single``: whether one condition was given, so that
-    the answer has no axis for them; ``like``: the dataframe the conditions came in; it labels the
-    answers.
-    """
-
-    boxes: Boxes
-    observed: FloatArray
-    is_single: bool
-    like: Any = None
+    boxes: Boxes  # condition i is query i
+    observed: FloatArray  # (n_boxes, d), NaN elsewhere: they weigh by their density
+    is_single: bool  # so that the answer has no axis for conditions
+    like: Any = None  # the dataframe they came in, which labels the answers
 
     def __len__(self) -> int:
         """Count the conditions."""

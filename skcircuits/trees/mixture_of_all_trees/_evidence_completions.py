@@ -99,16 +99,11 @@ def estimate_conditionals(
 
 
 class CellBeliefs(NamedTuple):
-    """Beliefs about every cell given the observed cells of each row, per component.
+    """Beliefs about every cell given the observed cells of each row, per component."""
 
-    `log_mass` (n_components, n_rows): log of the approximate probability of the evidence with the
-    component; `states` (n_components, n_rows, n_states): probability of every state; `log_spread`
-    (n_rows,): log of one plus the relative variance to be expected of an importance weight.
-    """
-
-    log_mass: FloatArray
-    states: FloatArray
-    log_spread: FloatArray
+    log_mass: FloatArray  # (n_components, n_rows), approximate log evidence
+    states: FloatArray  # (n_components, n_rows, n_states)
+    log_spread: FloatArray  # (n_rows,), log of 1 + relative variance of importance weights
 
     @property
     def suffice(self) -> BoolArray:

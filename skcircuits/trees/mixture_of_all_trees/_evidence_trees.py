@@ -29,17 +29,11 @@ from skcircuits.trees.tree._trees import StateLayout, TreeInference, edges_of
 
 
 class WeightedMarginals(NamedTuple):
-    """Estimated distributions of all variables given the observed cells of each row.
+    """Estimated distributions of all variables given the observed cells of each row."""
 
-    `probabilities` (n_rows, n_states): probability of every flat state; `standard_errors` (n_rows,
-    n_states): standard errors of the probabilities, infinite where a single draw counts;
-    `effective_sample_size` (n_rows,): number of independent draws that would estimate equally
-    well.
-    """
-
-    probabilities: FloatArray
-    standard_errors: FloatArray
-    effective_sample_size: FloatArray
+    probabilities: FloatArray  # (n_rows, n_states)
+    standard_errors: FloatArray  # (n_rows, n_states), infinite where one draw counts
+    effective_sample_size: FloatArray  # (n_rows,)
 
     @classmethod
     def of_parts(cls, parts: Sequence[WeightedMarginals], n_states: int) -> WeightedMarginals:

@@ -38,17 +38,12 @@ _NEGLIGIBLE = 7.0  # nats below the best component: not evaluated in between
 
 
 class Schedule(NamedTuple):
-    """How long and training schedule.
+    """Training schedule."""
 
-    `n_epochs`: passes over the rows; the learning rate falls along half a cosine meanwhile;
-    `learning_rate`: learning rate of Adam at the start; `batch_size`: rows per step; `last_rate`:
-    fraction of the learning rate that is left at the end.
-    """
-
-    n_epochs: int
-    learning_rate: float
-    batch_size: int
-    last_rate: float = 0.02
+    n_epochs: int  # in which the rate falls along half a cosine
+    learning_rate: float  # of Adam, at the start
+    batch_size: int  # rows per step
+    last_rate: float = 0.02  # fraction of the rate at the end
 
     def rate(self, done: float) -> float:
         """Learning rate after a fraction of the run."""
@@ -58,19 +53,13 @@ class Schedule(NamedTuple):
 
 @dataclass(frozen=True)
 class Epoch:
-    """State of learning after a pass over the rows.
-
-    `parameterization`: meaning of the vectors; `log_weights` (n_components,): log mixture weights;
-    `vectors` (n_components, size): parameters of the components; `loss`: mean negative
-    log-likelihood of the rows as the pass met them; `converged`: whether this was the last planned
-    epoch.
-    """
+    """State of learning after a pass over the rows."""
 
     parameterization: Parameterization
-    log_weights: FloatArray
-    vectors: FloatArray
-    loss: float
-    converged: bool
+    log_weights: FloatArray  # (n_components,)
+    vectors: FloatArray  # (n_components, size), parameters
+    loss: float  # mean negative log-likelihood as the pass met the rows
+    converged: bool  # the last planned epoch
 
     @property
     def mixture(self) -> AllTreesMixture:

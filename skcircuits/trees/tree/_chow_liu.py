@@ -28,15 +28,10 @@ _N_INDEPENDENT_STEPS = 10  # EM steps with independent variables before trees ar
 
 
 class PairStatistics(NamedTuple):
-    """Consistent probabilities of single variables and of pairs.
+    """Consistent probabilities of single variables and of pairs."""
 
-    `nodes` (n_states,): probability of every state of every variable; `pairs` (n_states,
-    n_states): probability of every pair of states; the block of a variable with itself is
-    diagonal.
-    """
-
-    nodes: FloatArray
-    pairs: FloatArray
+    nodes: FloatArray  # (n_states,)
+    pairs: FloatArray  # (n_states, n_states), diagonal for pairs of a variable with itself
 
 
 def pair_statistics(
@@ -91,15 +86,11 @@ def mutual_information(statistics: PairStatistics, layout: StateLayout) -> Float
 
 
 class ChowLiuTree(NamedTuple):
-    """A tree distribution.
-
-    `layout`: numbering of the states; `parents` (n_variables,): parent of each variable, -1 at the
-    root; `statistics`: probabilities of states and pairs.
-    """
+    """A tree distribution."""
 
     layout: StateLayout
-    parents: IntArray
-    statistics: PairStatistics
+    parents: IntArray  # (n_variables,), -1 at the root
+    statistics: PairStatistics  # probabilities of states and pairs
 
     @property
     def nodes(self) -> FloatArray:

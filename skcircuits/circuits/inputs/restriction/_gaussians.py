@@ -39,38 +39,28 @@ MAX_BOUNDED = 3
 
 @dataclass(frozen=True)
 class _Bounds:
-    """Rows with the same cells observed, and r bounds on linear forms of their free variables.
+    """Rows with the same cells observed, and r bounds on linear forms of their free variables."""
 
-    ``rows`` (n,); ``forms`` (r, scope_size): factors of the variables, not used where observed;
-    ``low``, ``high`` (n, r): ends of the forms, infinite where open.
-    """
-
-    rows: IntArray
-    forms: FloatArray
-    low: FloatArray
-    high: FloatArray
+    rows: IntArray  # (n,)
+    forms: FloatArray  # (r, scope_size), factors of the variables, not used where observed
+    low: FloatArray  # (n, r), ends of the forms, infinite where open
+    high: FloatArray  # (n, r)
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Distribution of m free variables x and r forms y = F x given the observed cells of some rows.
-
-    ``free`` (m,): places within the scope; ``means`` (K, n, m) and ``covariances`` (K, m, m) of x,
-    ``centres`` (K, n, r), ``inner`` (K, r, r) and ``scales`` (K, r) of y: means, covariances and
-    standard deviations; ``gains`` (K, m, r): the regression of x on y; ``normals``: the forms,
-    standardised, within their bounds, for all pairs of a unit and a row, units first.
-    """
+    """Distribution of m free variables x and r forms y = F x given the observed cells of rows."""
 
     bounds: _Bounds
-    free: IntArray
+    free: IntArray  # (m,), places within the scope
     factors: FloatArray
-    means: FloatArray
-    covariances: FloatArray
-    centres: FloatArray
-    inner: FloatArray
-    scales: FloatArray
-    gains: FloatArray
-    normals: TruncatedNormals
+    means: FloatArray  # (K, n, m), of x
+    covariances: FloatArray  # (K, m, m), of x
+    centres: FloatArray  # (K, n, r), means of y
+    inner: FloatArray  # (K, r, r), covariances of y
+    scales: FloatArray  # (K, r), standard deviations of y
+    gains: FloatArray  # (K, m, r), the regression of x on y
+    normals: TruncatedNormals  # y, standardised, in bounds; for all pairs (unit, row), units first
 
     @property
     def rows(self) -> IntArray:
@@ -279,18 +269,14 @@ def _best_points(
 
 @dataclass(frozen=True)
 class _IntegratedBounds:
-    """Log probabilities of the bounds of l variables given m others, for n pairs.
+    """Log probabilities of the bounds of l variables given m others, for n pairs."""
 
-    ``means`` (n, m) of the others, ``centers`` (n, l) there, ``gains`` (n, l, m), ``spreads``
-    (n, l, l), ``low`` and ``high`` (n, l).
-    """
-
-    means: FloatArray
-    centers: FloatArray
-    gains: FloatArray
-    spreads: FloatArray
-    low: FloatArray
-    high: FloatArray
+    means: FloatArray  # (n, m), of the others
+    centers: FloatArray  # (n, l), of the l variables there
+    gains: FloatArray  # (n, l, m)
+    spreads: FloatArray  # (n, l, l)
+    low: FloatArray  # (n, l)
+    high: FloatArray  # (n, l)
 
     def _normals(self, z: FloatArray, chosen: IntArray) -> tuple[FloatArray, TruncatedNormals]:
         shift = np.einsum("nlm,nm->nl", self.gains[chosen], z - self.means[chosen])

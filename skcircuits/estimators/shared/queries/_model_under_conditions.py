@@ -34,15 +34,11 @@ _MAX_BOUNDED = 2  # columns of a divided box: joint normals of three take a tent
 
 @dataclass(frozen=True)
 class Weighed:
-    """Boxes of conditions that are possible under a density, with integers widened to intervals.
-
-    `log_mass` (n_boxes,) are their log probabilities (densities of observed cells), `log_total`
-    (n_conditions,) those of the conditions.
-    """
+    """Boxes of conditions that are possible under a density, with integers widened to intervals."""
 
     conditions: Conditions
-    log_mass: np.ndarray
-    log_total: np.ndarray
+    log_mass: np.ndarray  # (n_boxes,), log probabilities; log densities of observed cells
+    log_total: np.ndarray  # (n_conditions,), of the conditions
 
     def __len__(self):
         """Count the conditions."""
