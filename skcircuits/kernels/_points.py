@@ -444,10 +444,7 @@ def expected_kernels_at_points(
 def expected_kernel_products(
     kernel: PointPlan, X: FloatArray, points: FloatArray, coefficients: FloatArray
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Multiply the values of `expected_kernels_at_points` by a vector (m,) or a matrix (m, c).
-
-    Yields row numbers (p,) and products (p,) or (p, c), likewise.
-    """
+    """`expected_kernels_at_points` times (m,) or (m, c): yields rows (p,), and (p,) or (p, c)."""
     has_few_outputs = coefficients.size <= MAX_OUTPUTS * len(points)
     if not (has_few_outputs and _is_mixture_of(kernel.inputs[0], kernel)):
         for rows, values in expected_kernels_at_points(kernel, X, points):

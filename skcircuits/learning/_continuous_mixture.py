@@ -91,10 +91,7 @@ class Decoder:
         return Decoder(self.features, [(w.astype(dtype), b.astype(dtype)) for w, b in self.layers])
 
     def log_cells(self, points: FloatArray) -> tuple[FloatArray, list[FloatArray]]:
-        """Log conditional probabilities (n_cells, n_points), and the input of each layer.
-
-        `points` (n_dimensions, n_points).
-        """
+        """Log tables (n_cells, n_points) at points (n_dimensions, n_points), and layers' inputs."""
         inputs = [points]
         for weights, bias in self.layers[:-1]:
             hidden = weights @ inputs[-1]
@@ -255,10 +252,7 @@ class ContinuousMixture:
 
 
 def posterior(features: FloatArray, coefficients: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Components given rows (n_rows, n_components), and log probabilities (n_rows,).
-
-    `features` (n_rows, n_features), `coefficients` (n_features, n_components).
-    """
+    """Components given rows of features (n_rows, n_components), and log probabilities."""
     joint = features @ coefficients
     # Probabilities of whole rows leave the range of single precision
     largest = joint.max(axis=1, keepdims=True)

@@ -167,10 +167,7 @@ class Discretizer:
         return total
 
     def decode(self, states: FloatArray, generator: np.random.Generator | None) -> FloatArray:
-        """Turn states back into numbers, drawn from their densities and uniformly from groups.
-
-        None gives the middles of bins and the first categories of groups.
-        """
+        """Numbers drawn within states; without generator the middles and the first categories."""
         codes = states.astype(np.int64)
         X = np.empty(states.shape)
         for j, (values, bins, groups) in enumerate(

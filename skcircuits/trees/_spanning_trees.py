@@ -181,10 +181,7 @@ class RowLaplacians:
         return minors.reshape(n_most, size, size), room.reshape(n_most, part, size)
 
     def _minors(self, codes: IntArray, buffers: tuple[FloatArray, FloatArray]) -> FloatArray:
-        """Gather the Laplacian minors of some rows, into the first of the buffers.
-
-        New memory for every few rows would cost more than filling it.
-        """
+        """Gather the Laplacian minors of some rows into the first buffer: new memory costs more."""
         flat = self.layout.flat(codes)
         kept_flat, kept_codes = flat[:, self.kept], codes[:, self.kept]
         minors, room = (buffer[: len(codes)] for buffer in buffers)

@@ -53,10 +53,7 @@ def run_steps(
 def input_buffer(
     plan: Plan, values_of: Callable[[InputLayer], FloatArray], batch: tuple[int, ...]
 ) -> FloatArray:
-    """Allocate the buffer of all units, (n_units, *batch), and fill in the input values.
-
-    ``values_of`` gives the values of an input layer, (n_units_of_layer, *batch).
-    """
+    """Buffer of all units (n_units, *batch), with input values that ``values_of(layer)`` gives."""
     values = np.empty((plan.n_units, *batch))
     for units, layer in plan.inputs:
         values[units] = values_of(layer)

@@ -559,12 +559,7 @@ class DiscreteInputLayer(InputLayer):
 
 
 def check_variable(variable: object) -> int:
-    """Check a variable number.
-
-    ``variable``: column number of the table. Returns the number.
-
-    Raises ``ValueError`` if it is not a non-negative integer.
-    """
+    """Column number of a variable; ValueError if it is not a non-negative integer."""
     if isinstance(variable, bool) or not isinstance(variable, int | np.integer) or variable < 0:
         raise ValueError(
             must("variable of an input unit", "be a non-negative column number", variable=variable)

@@ -113,10 +113,7 @@ def _drawn(experts, X, streams, n_draws):
 
 
 def predict_in_turns(experts, X, is_categorical, bounds, column_weights, rng):
-    """Means (n, d) and tables {column: (n, k)} of all cells.
-
-    Each cell is predicted in one of some turns, from the observed ones of the other turns.
-    """
+    """Means (n, d) and tables {column: (n, k)} of all cells, each given those of other turns."""
     turns = rng.integers(_N_TURNS, size=X.shape)
     means, tables = np.empty(X.shape), {}
     for turn in range(_N_TURNS):

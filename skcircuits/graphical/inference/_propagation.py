@@ -104,10 +104,7 @@ def _all_axes(bucket: Bucket, arriving: Sequence[Table]) -> Axes:
 
 
 def backward_pass(solved: Messages, wanted: Set[int]) -> dict[int, FloatArray]:
-    """Compute the distribution (rows or 1, states) of each variable, root first.
-
-    Ends with the last of the wanted ones.
-    """
+    """Compute distributions (rows or 1, states), root first, until the last wanted one."""
     tree = solved.tree
     # p(separator) of each bucket; the root has an empty separator.
     contexts: dict[int, FloatArray] = {len(tree.buckets) - 1: np.ones(1)}

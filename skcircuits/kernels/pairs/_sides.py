@@ -253,10 +253,7 @@ def _left_sums(matrix: FloatArray, nodes: FloatArray) -> FloatArray:
 
 
 def right_sums(matrix: FloatArray, nodes: FloatArray) -> FloatArray:
-    """Multiply values (..., batch or 1, n_nodes) by matrices (batch or 1, n_nodes, n_sums).
-
-    Neither the values nor the sums are copied into another order.
-    """
+    """Multiply (..., batch or 1, n_nodes) by (batch or 1, n_nodes, n_sums), without copies."""
     flat = nodes.reshape(-1, *nodes.shape[-2:])
     sums = np.empty((len(flat), max(len(matrix), flat.shape[1]), matrix.shape[2]))
     np.matmul(flat.transpose(1, 0, 2), matrix, out=sums.transpose(1, 0, 2))

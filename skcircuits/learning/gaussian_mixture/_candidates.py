@@ -442,10 +442,7 @@ def learn_pool(
     rng: np.random.Generator,
     fits: dict[Candidate, MixtureState] | None = None,
 ) -> Iterator[tuple[MixtureState, ...]]:
-    """Learn the mixtures of a pool one after another, yielding those so far at each iteration.
-
-    `fits` to some of the rows are where the first restarts start.
-    """
+    """Learn a pool's mixtures in turn, yielding those so far; restarts begin at `fits`."""
     done: tuple[MixtureState, ...] = ()
     for (candidate, times), stream in zip(pool.items(), rng.spawn(len(pool)), strict=True):
         own = _settings_of(candidate, settings)

@@ -214,11 +214,7 @@ class PolynomialPieces:
         return value
 
     def cumulative(self, pieces: IntArray, x: FloatArray) -> FloatArray:
-        """Mass left of points.
-
-        ``pieces`` (k, n): pieces of each function that hold the points; ``x`` (n,) or (k, n):
-        points, infinite ones included. Returns (k, n): masses.
-        """
+        """Masses (k, n) left of points x (n,) or (k, n), infinite or not, in `pieces` (k, n)."""
         mass = self._near_mass(pieces, x)
         mass += self._far.take(pieces)
         return mass
@@ -340,9 +336,5 @@ class PieceLocator:
         )
 
     def __call__(self, x: FloatArray) -> IntArray:
-        """Find pieces.
-
-        ``x`` (n,): points, infinite ones included. Returns (k, n): position of the piece of each
-        function.
-        """
+        """Positions (k, n) of the pieces of the functions at points x (n,), infinite or not."""
         return self.table.take(self.merged.searchsorted(x, side="right"), axis=1)

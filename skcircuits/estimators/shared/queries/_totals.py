@@ -246,10 +246,7 @@ def _columns_of(total):
 
 
 def _parts_of(j, totals, plan, evidence, schema):
-    """Disjoint parts of a column on which all totals are constant.
-
-    Their representative values (n_parts,) as encoded, and their bounds or sets of states.
-    """
+    """Parts of a column where all totals are constant: values (n_parts,), bounds, or states."""
     column = schema.columns[j]
     is_summed = any(j == own for total, _ in totals for own, _ in total.columns)
     sets = [own for total, _ in totals for at, own, _ in total.indicators if at == j]
