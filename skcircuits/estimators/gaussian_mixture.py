@@ -646,14 +646,10 @@ def _check_distance(table, X, schema):
         # Scales are those of the first rows: squares of cells far outside would swallow all
         # digits
         column = np.flatnonzero(table.cardinalities == 0)[own]
-        raise ValueError(
-            must(
-                f"Cells of column {schema.names[column]!r}",
-                f"lie within {_MAX_DISTANCE:.1e} standard deviations of the first rows' mean",
-                "Omit such rows, or fit all rows at once.",
-                cell=float(X[table.source[row], column]),
-            )
-        )
+        what = f"Cells of column {schema.names[column]!r}"
+        condition = f"lie within {_MAX_DISTANCE:.1e} standard deviations of the first rows' mean"
+        way_out = "Omit such rows, or fit all rows at once."
+        raise ValueError(must(what, condition, way_out, cell=float(X[table.source[row], column])))
 
 
 def _check_first_batch(n_samples, n_components):

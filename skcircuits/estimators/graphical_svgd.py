@@ -506,14 +506,10 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         # Draws of its own: the run is the same with the metric given as an array.
         metric = problem.find_metric(start, np.random.default_rng(0))
         if metric is None and kind == "hessian":
-            raise ValueError(
-                must(
-                    "target of preconditioner='hessian'",
-                    "have one mode and a Gaussian that matches its scores and Hessians",
-                    "Use preconditioner='auto', which falls back to None.",
-                    target=type(self.target_).__name__,
-                )
-            )
+            what = "target of preconditioner='hessian'"
+            condition = "have one mode and a Gaussian that matches its scores and Hessians"
+            way_out = "Use preconditioner='auto', which falls back to None."
+            raise ValueError(must(what, condition, way_out, target=type(self.target_).__name__))
         # Kernels of the published method resolve the shape of densities that are easy to move in.
         is_easy = metric is not None and metric.condition < EASY_CONDITION
         if kind == "auto" and is_easy and not problem.is_concave(metric, np.random.default_rng(0)):
@@ -579,13 +575,11 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             return [X]
         if self._continues():
             if self.particles_.shape[1] != n_coordinates:
+                what = "the last particles"
+                condition = f"have one column per coordinate of the target ({n_coordinates})"
+                way_out = "Set warm_start=False for another target."
                 raise ValueError(
-                    must(
-                        "the last particles",
-                        f"have one column per coordinate of the target ({n_coordinates})",
-                        "Set warm_start=False for another target.",
-                        n_features=self.particles_.shape[1],
-                    )
+                    must(what, condition, way_out, n_features=self.particles_.shape[1])
                 )
             return [self.particles_]
         return [self._draw_start(X, n_coordinates, rng) for _ in range(self.n_init)]

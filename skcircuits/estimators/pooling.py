@@ -275,14 +275,10 @@ def _checked(estimates, variances):
     # Between-imputation variance needs two tables
     is_table = estimates.shape == variances.shape and estimates.ndim in (1, 2)
     if not is_table or len(estimates) < 2 or not estimates.size:
-        raise ValueError(
-            must(
-                "estimates and variances",
-                "have one shape (m,) or (m, k), m >= 2 imputed tables and k >= 1 estimates",
-                "Draw more imputations.",
-                shapes=(estimates.shape, variances.shape),
-            )
-        )
+        what = "estimates and variances"
+        condition = "have one shape (m,) or (m, k), m >= 2 imputed tables and k >= 1 estimates"
+        way_out = "Draw more imputations."
+        raise ValueError(must(what, condition, way_out, shapes=(estimates.shape, variances.shape)))
     if not (np.isfinite(estimates).all() and np.isfinite(variances).all() and variances.min() > 0):
         condition = "be finite, variances positive"
         raise ValueError(

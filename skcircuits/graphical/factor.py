@@ -77,14 +77,11 @@ class Factor:
         """
         scope, values = integers(scope, "scope"), float_array(table, "table")
         if np.any(values < 0):
+            what = "table of a factor"
+            condition = "be non-negative"
+            way_out = "Pass exp(...) of energies, or Factor(scope, log_table)."
             raise ValueError(
-                must(
-                    "table of a factor",
-                    "be non-negative",
-                    "Pass exp(...) of energies, or Factor(scope, log_table).",
-                    scope=scope,
-                    smallest=float(values.min()),
-                )
+                must(what, condition, way_out, scope=scope, smallest=float(values.min()))
             )
         # A zero is a legitimate factor value: its logarithm is -inf without a warning.
         return cls(scope, safe_log(values))

@@ -413,11 +413,7 @@ def _as_factors(
             raise ValueError(must("scope of a factor", condition, way_out, scope=factor.scope))
         expected = tuple(int(cardinalities[v]) for v in factor.scope)
         if factor.log_table.shape != expected:
-            raise ValueError(
-                must(
-                    f"table of the factor over {factor.scope}",
-                    f"have shape {expected}, the cardinalities of its scope",
-                    shape=factor.log_table.shape,
-                )
-            )
+            what = f"table of the factor over {factor.scope}"
+            condition = f"have shape {expected}, the cardinalities of its scope"
+            raise ValueError(must(what, condition, shape=factor.log_table.shape))
     return checked

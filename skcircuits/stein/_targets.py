@@ -17,13 +17,11 @@ def is_continuous(target: Any) -> bool:
     """Tell whether a target is given by its score function."""
     if isinstance(target, Circuit):
         if target.plan.count_variables:
+            what = "variables of a target of Stein methods"
+            condition = "be continuous or have finitely many states"
+            way_out = "Remove the others by condition() or marginalize()."
             raise CircuitPropertyError(
-                must(
-                    "variables of a target of Stein methods",
-                    "be continuous or have finitely many states",
-                    "Remove the others by condition() or marginalize().",
-                    counts=target.plan.count_variables,
-                )
+                must(what, condition, way_out, counts=target.plan.count_variables)
             )
         return not target.cardinalities
     # Another target that has both is continuous: states have no gradient.
@@ -99,14 +97,11 @@ def log_probabilities(target: DiscreteTarget, X: FloatArray) -> FloatArray:
     wrong = np.isnan(values) | np.isposinf(values)
     if wrong.any():
         row = int(wrong.argmax())
+        what = "log_prob_unnormalized(X)"
+        condition = "be numbers, -inf where impossible"
+        way_out = "The target cannot be evaluated at this row."
         raise ValueError(
-            must(
-                "log_prob_unnormalized(X)",
-                "be numbers, -inf where impossible",
-                "The target cannot be evaluated at this row.",
-                row=X[row].tolist(),
-                value=float(values[row]),
-            )
+            must(what, condition, way_out, row=X[row].tolist(), value=float(values[row]))
         )
     return values
 

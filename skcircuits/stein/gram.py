@@ -252,13 +252,11 @@ def _prepare_collapsed(
         posterior = target.posterior(hidden[0].nonzero()[0])
         seconds = estimated_seconds(posterior, len(hidden), measures.counts)
         if seconds > MAX_SECONDS:
+            what = "collapsed variables"
+            condition = f"be cheap to sum out (at most about {MAX_SECONDS:.0f} s)"
+            way_out = "Collapse fewer variables, or pass fewer rows."
             raise CircuitPropertyError(
-                must(
-                    "collapsed variables",
-                    f"be cheap to sum out (at most about {MAX_SECONDS:.0f} s)",
-                    "Collapse fewer variables, or pass fewer rows.",
-                    estimated_seconds=float(f"{seconds:.2g}"),
-                )
+                must(what, condition, way_out, estimated_seconds=float(f"{seconds:.2g}"))
             )
         return partial(shared_block, posterior=posterior, terms=terms), measures
     check_joint_states(measures.counts, min(len(hidden), _BLOCK_ROWS))

@@ -153,13 +153,9 @@ class InputUnit(LeafUnit, ABC):
         # A single variable is removed or stays: joint families alone need a rule.
         removed = variables.intersection(self.scope)
         if removed and len(removed) < len(self.scope):
-            raise CircuitPropertyError(
-                must(
-                    "input units that are marginalised",
-                    "be of a family that overrides `marginalize`",
-                    family=type(self).__name__,
-                )
-            )
+            what = "input units that are marginalised"
+            condition = "be of a family that overrides `marginalize`"
+            raise CircuitPropertyError(must(what, condition, family=type(self).__name__))
         return None if removed else self
 
     def condition(self, x: FloatArray) -> InputUnit | None:

@@ -234,13 +234,9 @@ class Categorical(DiscreteUnit):
         masses = float_array(probabilities, "probabilities").copy()
         valid = masses.ndim == 1 and masses.size > 0 and np.isfinite(masses).all()
         if not (valid and (masses >= 0).all() and abs(masses.sum() - 1) < 1e-8):
-            raise ValueError(
-                must(
-                    "probabilities of a categorical unit",
-                    "be a list of non-negative numbers with sum one",
-                    probabilities=masses.tolist(),
-                )
-            )
+            what = "probabilities of a categorical unit"
+            condition = "be a list of non-negative numbers with sum one"
+            raise ValueError(must(what, condition, probabilities=masses.tolist()))
         super().__init__(variable, masses)
 
     def parameters(self) -> dict[str, Any]:
@@ -371,13 +367,10 @@ def _discrete(variable: int, log_masses: FloatArray) -> Scaled:
     lost = np.flatnonzero((masses == 0.0) & ~np.isneginf(log_masses))
     if len(lost):
         # A unit holds masses, not their logarithms: these states would become impossible.
+        what = "masses of the states of a product or quotient"
+        condition = "be at least 5e-324 of their sum"
+        way_out = "Set masses that small to zero first."
         raise CircuitPropertyError(
-            must(
-                "masses of the states of a product or quotient",
-                "be at least 5e-324 of their sum",
-                "Set masses that small to zero first.",
-                variable=variable,
-                states=lost.tolist(),
-            )
+            must(what, condition, way_out, variable=variable, states=lost.tolist())
         )
     return Scaled(Categorical(variable, masses), float(peak + np.log(total)))

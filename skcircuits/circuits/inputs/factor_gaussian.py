@@ -159,25 +159,16 @@ class FactorGaussian(MultivariateGaussian):
         arrays = (self.mean, self.loadings, self.noise_variances)
         shapes = tuple(array.shape for array in arrays)
         if shapes[0] != (size,) or shapes[2] != (size,) or shapes[1][:-1] != (size,):
-            raise ValueError(
-                must(
-                    "mean, loadings and noise variances of a factor Gaussian unit",
-                    f"have shapes ({size},), ({size}, n_factors) and ({size},)",
-                    shapes=shapes,
-                )
-            )
+            what = "mean, loadings and noise variances of a factor Gaussian unit"
+            condition = f"have shapes ({size},), ({size}, n_factors) and ({size},)"
+            raise ValueError(must(what, condition, shapes=shapes))
         if not all(np.isfinite(array).all() for array in arrays):
             raise ValueError(
                 must("mean, loadings and noise variances of a factor Gaussian unit", "be finite")
             )
         if not (self.noise_variances > 0.0).all():
-            raise ValueError(
-                must(
-                    "noise variances of a factor Gaussian unit",
-                    "be positive",
-                    smallest=float(self.noise_variances.min()),
-                )
-            )
+            what = "noise variances of a factor Gaussian unit"
+            raise ValueError(must(what, "be positive", smallest=float(self.noise_variances.min())))
 
     @cached_property
     def covariance(self) -> FloatArray:  # type: ignore[override]

@@ -322,26 +322,18 @@ class MultivariateGaussian(InputUnit):
     def _check_variables(self) -> None:
         """Check that variables are distinct."""
         if not self.variables or len(set(self.variables)) < len(self.variables):
-            raise ValueError(
-                must(
-                    "variables of a multivariate Gaussian unit",
-                    "be distinct, at least one",
-                    variables=self.variables,
-                )
-            )
+            what = "variables of a multivariate Gaussian unit"
+            condition = "be distinct, at least one"
+            raise ValueError(must(what, condition, variables=self.variables))
 
     def _check_shapes(self) -> None:
         """Check that variables are distinct and parameters fit to them."""
         self._check_variables()
         n_variables = len(self.variables)
         if self.mean.shape != (n_variables,) or self.covariance.shape != (n_variables,) * 2:
-            raise ValueError(
-                must(
-                    "mean and covariance of a multivariate Gaussian unit",
-                    f"have shapes ({n_variables},) and ({n_variables}, {n_variables})",
-                    shapes=(self.mean.shape, self.covariance.shape),
-                )
-            )
+            what = "mean and covariance of a multivariate Gaussian unit"
+            condition = f"have shapes ({n_variables},) and ({n_variables}, {n_variables})"
+            raise ValueError(must(what, condition, shapes=(self.mean.shape, self.covariance.shape)))
 
     def _check_positive_definite(self) -> None:
         """Check that the parameters are finite and the covariance is a covariance."""
@@ -359,14 +351,10 @@ class MultivariateGaussian(InputUnit):
         if not symmetric:
             # Named in the error: it shows how much must be added to the diagonal.
             smallest = float(np.linalg.eigvalsh(self.covariance).min())
-            raise ValueError(
-                must(
-                    "covariance of a multivariate Gaussian unit",
-                    "be symmetric and positive definite",
-                    "Add a small multiple of the identity to it.",
-                    smallest_eigenvalue=smallest,
-                )
-            )
+            what = "covariance of a multivariate Gaussian unit"
+            condition = "be symmetric and positive definite"
+            way_out = "Add a small multiple of the identity to it."
+            raise ValueError(must(what, condition, way_out, smallest_eigenvalue=smallest))
 
     @property
     def layer_key(self) -> Hashable:

@@ -51,13 +51,10 @@ def register_input_unit(family: _Family) -> _Family:
     missing = sorted(getattr(family, "__abstractmethods__", ()))
     layer = getattr(family, "layer_type", None)
     if missing or not (isinstance(layer, type) and issubclass(layer, InputLayer)):
+        what = "a family of input units"
+        condition = "define all abstract methods of InputUnit, and layer_type, an InputLayer"
         raise TypeError(
-            must(
-                "a family of input units",
-                "define all abstract methods of InputUnit, and layer_type, an InputLayer",
-                family=family.__name__,
-                missing=missing or ["layer_type"],
-            )
+            must(what, condition, family=family.__name__, missing=missing or ["layer_type"])
         )
     # Files name families: two of one name could not be told apart
     if _FAMILIES.setdefault(family.__name__, family) is not family:
@@ -115,13 +112,11 @@ class Rules:
         for families in product(*(type(unit).__mro__ for unit in units)):
             if families in self._rules:
                 return self._rules[families](*units)
+        what = f"input units that are {self._action}"
+        condition = "be of families with a rule for it, alike in both circuits"
+        way_out = "Discrete units, Gaussian units and histograms have one."
         raise CircuitPropertyError(
-            must(
-                f"input units that are {self._action}",
-                "be of families with a rule for it, alike in both circuits",
-                "Discrete units, Gaussian units and histograms have one.",
-                families=[type(unit).__name__ for unit in units],
-            )
+            must(what, condition, way_out, families=[type(unit).__name__ for unit in units])
         )
 
 

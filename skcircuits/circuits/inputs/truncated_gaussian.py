@@ -268,14 +268,9 @@ class TruncatedGaussian(InputUnit):
                 must("hidden of a truncated Gaussian unit", condition, hidden=self.hidden)
             )
         if not (self.lower < self.upper).all():
-            raise ValueError(
-                must(
-                    "lower of a truncated Gaussian unit",
-                    "be less than upper",
-                    lower=self.lower,
-                    upper=self.upper,
-                )
-            )
+            what = "lower of a truncated Gaussian unit"
+            condition = "be less than upper"
+            raise ValueError(must(what, condition, lower=self.lower, upper=self.upper))
         self.lower.flags.writeable = self.upper.flags.writeable = False
 
     @property

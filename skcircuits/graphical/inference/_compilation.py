@@ -46,13 +46,8 @@ def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose:
     before any unit is built, where more than ``max_edges`` edges are to be expected.
     """
     if not solutions:
-        raise ValueError(
-            must(
-                "evidence",
-                "leave at least one variable unobserved",
-                "Use log_partition(evidence) if all variables are observed.",
-            )
-        )
+        way_out = "Use log_partition(evidence) if all variables are observed."
+        raise ValueError(must("evidence", "leave at least one variable unobserved", way_out))
     # Components are independent given the evidence: their product is the circuit.
     traces = [_trace(solution) for solution in solutions]
     _check_edges(sum(trace.n_edges for trace in traces), max_edges, verbose)

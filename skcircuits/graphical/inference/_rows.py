@@ -31,14 +31,10 @@ def read_rows(X: ArrayLike, cardinalities: IntArray) -> tuple[IntArray, BoolArra
     if invalid.any():
         # One example is more informative than a count.
         row, column = np.argwhere(invalid)[0].tolist()
-        raise ValueError(
-            must(
-                f"cells of column {column} of X",
-                f"be states between 0 and {cardinalities[column] - 1}",
-                "Encode the categories first.",
-                value=float(table[row, column]),
-            )
-        )
+        what = f"cells of column {column} of X"
+        condition = f"be states between 0 and {cardinalities[column] - 1}"
+        way_out = "Encode the categories first."
+        raise ValueError(must(what, condition, way_out, value=float(table[row, column])))
     return filled.astype(np.int64), missing
 
 

@@ -359,12 +359,10 @@ def statistics_of_layer(
 ) -> InputStatistics:
     """Make the gatherer of a layer's family."""
     if type(layer) not in _FAMILIES:
+        what = "input units whose parameters are learned"
+        condition = "be of families that expectation maximisation knows"
+        way_out = "Register their statistics by skcircuits.learning.register_statistics."
         raise CircuitPropertyError(
-            must(
-                "input units whose parameters are learned",
-                "be of families that expectation maximisation knows",
-                "Register their statistics by skcircuits.learning.register_statistics.",
-                families=sorted({type(unit).__name__ for unit in units}),
-            )
+            must(what, condition, way_out, families=sorted({type(unit).__name__ for unit in units}))
         )
     return _FAMILIES[type(layer)](layer, units, moments)

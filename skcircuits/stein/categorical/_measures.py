@@ -107,14 +107,10 @@ def difference_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
     n_states = log_conditional.shape[1]
     zeros = np.asarray(np.isneginf(log_conditional).any(axis=1))
     if zeros.any():
-        raise ValueError(
-            must(
-                "target of the difference operator",
-                "be positive everywhere",
-                "Use operator='barker', or make the target positive with its soften() method.",
-                n_rows_next_to_zeros=int(zeros.sum()),
-            )
-        )
+        what = "target of the difference operator"
+        condition = "be positive everywhere"
+        way_out = "Use operator='barker', or make the target positive with its soften() method."
+        raise ValueError(must(what, condition, way_out, n_rows_next_to_zeros=int(zeros.sum())))
     # Both moves are cyclic: ¬ and its inverse.
     forward, backward = (states + 1) % n_states, (states - 1) % n_states
     rows = np.arange(len(states))

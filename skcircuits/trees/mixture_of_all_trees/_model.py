@@ -138,14 +138,11 @@ class AllTreesMixture(NamedTuple):
         wrong = (codes < 0) | (codes >= self.cardinalities)
         if wrong.any():
             row, variable = np.argwhere(wrong)[0]
+            what = f"codes of variable {variable}"
+            condition = f"be states from 0 to {self.cardinalities[variable] - 1}"
+            way_out = "Use the density to score rows with missing cells."
             raise ValueError(
-                must(
-                    f"codes of variable {variable}",
-                    f"be states from 0 to {self.cardinalities[variable] - 1}",
-                    "Use the density to score rows with missing cells.",
-                    row=int(row),
-                    code=int(codes[row, variable]),
-                )
+                must(what, condition, way_out, row=int(row), code=int(codes[row, variable]))
             )
         # Once here, so that the components do not each search for equal rows in all of them.
         rows, inverse = distinct_rows(codes)
@@ -157,14 +154,10 @@ class AllTreesMixture(NamedTuple):
         X = np.asarray(X, dtype=np.float64)
         n_missing = int(np.isnan(X).sum())
         if n_missing:
-            raise CircuitPropertyError(
-                must(
-                    "rows of a mixture of all trees as target",
-                    "be complete",
-                    "Use to_circuit() to sum out missing cells.",
-                    n_missing_cells=n_missing,
-                )
-            )
+            what = "rows of a mixture of all trees as target"
+            condition = "be complete"
+            way_out = "Use to_circuit() to sum out missing cells."
+            raise CircuitPropertyError(must(what, condition, way_out, n_missing_cells=n_missing))
         return self.log_prob(X.astype(np.int64))
 
     @property

@@ -215,13 +215,9 @@ class PiecewisePolynomial(InputUnit):
         self.weights = _masses("weights", weights)
         atoms, atom_masses = _increasing("atoms", atoms), _masses("atom_masses", atom_masses)
         if len(atoms) != len(atom_masses):
-            raise ValueError(
-                must(
-                    "atoms and atom_masses of a piecewise polynomial unit",
-                    "have equal lengths",
-                    lengths=(len(atoms), len(atom_masses)),
-                )
-            )
+            what = "atoms and atom_masses of a piecewise polynomial unit"
+            condition = "have equal lengths"
+            raise ValueError(must(what, condition, lengths=(len(atoms), len(atom_masses))))
         # A point without mass is no point mass: the density there stays a density
         massive = atom_masses > 0
         self.atoms = _increasing("atoms", atoms[massive])
@@ -236,13 +232,10 @@ class PiecewisePolynomial(InputUnit):
     def _check_shapes(self) -> None:
         """Check the parameters jointly."""
         if len(self.weights) < len(self.knots) - 1:
+            what = "weights of a piecewise polynomial unit"
+            condition = "have at least one entry per interval between knots"
             raise ValueError(
-                must(
-                    "weights of a piecewise polynomial unit",
-                    "have at least one entry per interval between knots",
-                    n_weights=len(self.weights),
-                    n_intervals=len(self.knots) - 1,
-                )
+                must(what, condition, n_weights=len(self.weights), n_intervals=len(self.knots) - 1)
             )
         if len(self.tail_masses) != 2 or len(self.tail_scales) != 2 or not self.tail_scales.all():
             raise ValueError(
@@ -255,13 +248,9 @@ class PiecewisePolynomial(InputUnit):
             )
         total = self.weights.sum() + self.atom_masses.sum() + self.tail_masses.sum()
         if abs(total - 1.0) > 1e-8:
-            raise ValueError(
-                must(
-                    "weights, atom masses and tail masses of a piecewise polynomial unit",
-                    "add up to one",
-                    total=float(total),
-                )
-            )
+            what = "weights, atom masses and tail masses of a piecewise polynomial unit"
+            condition = "add up to one"
+            raise ValueError(must(what, condition, total=float(total)))
 
     @property
     def degree(self) -> int:
@@ -493,14 +482,10 @@ def _require_apart(left: PiecewisePolynomial, right: PiecewisePolynomial, action
         beside = [positive[np.searchsorted(other.knots, alone, side)] for side in ("left", "right")]
         within = alone[beside[0] | beside[1]]
         if len(within):
-            raise CircuitPropertyError(
-                must(
-                    f"point masses of piecewise polynomial units that are {action}",
-                    "lie where the other unit has a point mass or is zero",
-                    "Rebuild the unit without these point masses.",
-                    atoms=within.tolist(),
-                )
-            )
+            what = f"point masses of piecewise polynomial units that are {action}"
+            condition = "lie where the other unit has a point mass or is zero"
+            way_out = "Rebuild the unit without these point masses."
+            raise CircuitPropertyError(must(what, condition, way_out, atoms=within.tolist()))
 
 
 def _common_knots(left: PiecewisePolynomial, right: PiecewisePolynomial) -> FloatArray:
@@ -541,14 +526,11 @@ def _tail(
         return -np.inf, 1.0
     rate = 1.0 / scales[0] + exponent / scales[1]
     if rate <= 0:
+        what = "the tails of a divisor"
+        condition = "be longer than those they divide"
+        way_out = "Otherwise the quotient has no finite integral."
         raise CircuitPropertyError(
-            must(
-                "the tails of a divisor",
-                "be longer than those they divide",
-                "Otherwise the quotient has no finite integral.",
-                numerator=float(scales[0]),
-                divisor=float(scales[1]),
-            )
+            must(what, condition, way_out, numerator=float(scales[0]), divisor=float(scales[1]))
         )
     # Heights at the edge multiply, rates add up: mass = height / rate
     log_heights = np.log(masses / scales)
@@ -566,13 +548,11 @@ def _common_tails(
         # A tail that reaches over intervals of the other unit would bend them
         inner = np.argmax(edges) if side == LEFT else np.argmin(edges)
         if masses[inner] > 0:
+            what = "the tails of piecewise polynomial units that are combined"
+            condition = "begin at the same knot"
+            way_out = "Give both units the same first and last knot, or no mass beyond them."
             raise CircuitPropertyError(
-                must(
-                    "the tails of piecewise polynomial units that are combined",
-                    "begin at the same knot",
-                    "Give both units the same first and last knot, or no mass beyond them.",
-                    edges=tuple(map(float, edges)),
-                )
+                must(what, condition, way_out, edges=tuple(map(float, edges)))
             )
         masses[:] = 0.0
     return masses, scales

@@ -158,11 +158,9 @@ def _linear(plan, evidence, totals, schema):
     """Sums of continuous columns: linear inequalities, one interval each."""
     if any(total.indicators for total, _ in totals):
         way_out = "Query them separately, or pass method='estimate'."
-        raise CircuitPropertyError(
-            must(
-                "counts and sums of continuous columns", "not be combined in one condition", way_out
-            )
-        )
+        what = "counts and sums of continuous columns"
+        condition = "not be combined in one condition"
+        raise CircuitPropertyError(must(what, condition, way_out))
     alternatives = [
         (known, bounds)
         for known, numbers in _joint_states(plan, evidence, totals, schema)
