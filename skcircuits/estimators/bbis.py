@@ -25,7 +25,7 @@ from skcircuits.estimators.targets._particle_warnings import (
     warn_of_dependent_rows,
     warn_of_wrong_score,
 )
-from skcircuits.estimators.targets._weighing import WeighingProblem, first_positions
+from skcircuits.estimators.targets._weighing import WeighingProblem
 from skcircuits.estimators.targets._weighted_samples import (
     align_labels,
     check_method,
@@ -56,7 +56,7 @@ _FEW_SAMPLES, _FEW_PART = 5.0, 10
 # Samples of states that are worth less than this part of as many independent ones miss something.
 _FEW_EQUIVALENT = 4.0
 # Errors beyond these lead to a warning: of marginal probabilities, where they are known, and of
-# Stein's identity for variances (benchmarks/weights_against_uniform.py counts what is wrong).
+# Stein's identity for variances, where a density is known at the samples alone.
 _LARGE_ERROR, _LARGE_VARIANCE_ERROR = 0.1, 0.35
 
 
@@ -246,10 +246,12 @@ class BBISWeighter(
             If the target has zeros next to the samples, if marginals contradict the probabilities
             of known states (all of up to 4096, or else probable ones that a search finds, if they
             hold most of the probability), if few samples carry nearly all of the weight (or
-            would do so without the uniform weights), if all samples of a density are equal, if they
-            cannot have its variances under any weights (Stein's identity for variances does not
-            hold), if the weights hardly bring the samples closer to the target, or if its score is
-            not the gradient of its log density or depends on other rows.
+            would do so without the uniform weights), if all samples of a density are equal, if
+            their weighted means or variances are wrong (by .3 standard deviations, or by a factor
+            of 1.5, according to chains from the samples or weighted draws from all modes; where
+            `gradients` are given, if Stein's identity for variances does not hold), if the weights
+            hardly bring the samples closer to the target, or if its score is not the gradient of
+            its log density or depends on other rows.
         """
         X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)
@@ -257,11 +259,12 @@ class BBISWeighter(
         self.target_, state_names = self._find_target(X, samples, gradients)
         # The states of the target set the order of the codes, not that of the samples
         self._set_schema(align_labels(self._schema, self.target_, state_names))
-        self._weigh(self._read_samples(X))
+        if not self._weigh(self._read_samples(X)):
+            self._warn_of_moments()
         return self
 
     def _weigh(self, samples):
-        """Set everything that depends on the samples, given the target."""
+        """Set everything that depends on the samples; tell whether they are too few."""
         # Collapsed first: weights, kernel and discrepancy are all those of the remaining
         # variables
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
@@ -273,11 +276,12 @@ class BBISWeighter(
         self.effective_sample_size_ = found.effective_sample_size
         self.uniform_fraction_ = found.uniform_fraction
         self._report(found)
-        self._warn_of_few(found)
+        are_few = self._warn_of_few(found)
         if not self._problem.is_learned and is_continuous(self.target_):
             points = samples[self._problem.possible]
             warn_of_dependent_rows(self.target_, points, self)
             warn_of_wrong_score(self.target_, points, self)
+        return are_few
 
     def _pose_problem(self):
         return WeighingProblem(
@@ -448,7 +452,7 @@ class BBISWeighter(
             if not is_continuous(self.target_):
                 way_out = "Pass regularized=False."
                 raise ValueError(must("target", "be continuous to be regularized", way_out))
-            distinct = problem.distinct_samples(gram.which)
+            distinct = problem.samples[problem.distinct_rows(gram.which)]
             log_prob = self._log_densities(distinct, "regularized thinning")
             # Curvatures are compared in the units of the kernel
             axes = np.eye(distinct.shape[1]) if problem.units is None else problem.units.axes
@@ -462,7 +466,7 @@ class BBISWeighter(
             rng=make_generator(self.random_state),
         )
         # From distinct possible samples back to rows of X
-        return problem.possible[first_positions(gram.which)[chosen]]
+        return problem.distinct_rows(gram.which)[chosen]
 
     def fit_resample(self, X, y=None, *, method="systematic", n_samples=None, gradients=None):
         """Compute the weights and resample to equally weighted samples.
@@ -637,7 +641,10 @@ class BBISWeighter(
             )
 
     def _warn_of_few(self, found):
-        """Warn where estimates rest on a handful of many samples, or would without uniform ones."""
+        """Warn where estimates rest on a handful of samples, or would without uniform weights.
+
+        Tell whether there was a reason to.
+        """
         size, n_distinct = found.size_alone, found.n_distinct
         if found.marginal_error > _LARGE_ERROR:
             fault = (
@@ -668,10 +675,24 @@ class BBISWeighter(
                 "variables)"
             )
         else:
-            return
+            return False
         warnings.warn(
             f"BBISWeighter: {fault}: the samples are far from the target. Draw them closer to "
             "it, or collapse variables.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=7,
+        )
+        return True
+
+    def _warn_of_moments(self):
+        """Warn where the target has other means or variances than the weighted samples."""
+        found = self._problem.diagnose(self.weights_)
+        if found is None or not found.grossly_wrong.any():
+            return
+        warnings.warn(
+            f"BBISWeighter: by {found.method}, {'; '.join(found.faults(found.grossly_wrong))}: "
+            "the samples do not reach everywhere where the target has mass, or are too few. Draw "
+            "more, or closer to the target.",
+            UserWarning,
+            stacklevel=6,
         )

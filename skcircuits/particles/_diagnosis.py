@@ -13,7 +13,7 @@ take their place where weights and Stein's identity show that the draws represen
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import norm
@@ -36,6 +36,9 @@ LOOKS = 40, 80, 160, 320
 SHIFT_BOUND, VARIANCE_BOUND = 0.15, 1.15
 # Larger errors are doubtful even if the chains are not precise enough.
 DOUBTFUL_SHIFT, DOUBTFUL_VARIANCE = 0.3, 1.4
+# Errors of weighted samples are those of samples that nobody chose: larger ones count, if they
+# exceed so many standard errors.
+GROSS_SHIFT, GROSS_VARIANCE, GROSS_ERRORS = 0.3, 1.5, 1.5
 # Standard errors that do not arise by chance among two coordinates and among a thousand, the
 # looks counted; what is suspect within twice the error is looked at longer.
 CHANCE, SUSPICION = 0.005, 2.0
@@ -73,6 +76,7 @@ class Diagnosis:
 
     `shift`: distance of the mean from the target's, in standard deviations; `variance_ratio`:
     the particles' variance over the target's. Exact for Gaussian targets whose metric is known.
+    Samples with weights are judged in the same way.
     """
 
     shift: FloatArray
@@ -95,6 +99,23 @@ class Diagnosis:
         ratio = particles.var(axis=0) / moments.variance
         shift = (particles.mean(axis=0) - moments.mean) / scale
         return cls(shift, ratio, moments.mean_error / scale, moments, states, draws)
+
+    def of_weighted(self, points: FloatArray, weights: FloatArray) -> Diagnosis:
+        """Compare points with weights, (n, d) and (n,), with the same moments."""
+        mean = weights @ points
+        ratio = weights @ (points - mean) ** 2 / self.moments.variance
+        shift = (mean - self.moments.mean) / np.sqrt(self.moments.variance)
+        return replace(self, shift=shift, variance_ratio=ratio)
+
+    @property
+    def method(self) -> str:
+        """Say where the moments of the target come from."""
+        return "Hamiltonian Monte Carlo chains" if self.draws is None else "weighted draws"
+
+    @property
+    def grossly_wrong(self) -> BoolArray:
+        """Coordinates whose moments are wrong by more than weights of samples should leave."""
+        return self._is_off(GROSS_ERRORS, GROSS_SHIFT, GROSS_VARIANCE)
 
     @property
     def is_wrong(self) -> bool:
@@ -153,13 +174,18 @@ class Diagnosis:
         """The same, including the minimum error."""
         return np.hypot(self._sampling_error, LEAST_ERROR)
 
-    def _is_off(self, n_errors: float) -> BoolArray:
+    def _is_off(
+        self,
+        n_errors: float,
+        shift_bound: float = SHIFT_BOUND,
+        variance_bound: float = VARIANCE_BOUND,
+    ) -> BoolArray:
         shift = np.abs(self.shift)
         ratio = np.maximum(self.variance_ratio, 1e-300)
         excess = np.maximum(ratio, 1.0 / ratio)
-        off = (shift > SHIFT_BOUND) & (shift > n_errors * self.shift_error)
+        off = (shift > shift_bound) & (shift > n_errors * self.shift_error)
         is_clear = np.abs(ratio - 1.0) > n_errors * ratio * self._relative_error
-        return off | ((excess > VARIANCE_BOUND) & is_clear) | ~np.isfinite(self.shift + ratio)
+        return off | ((excess > variance_bound) & is_clear) | ~np.isfinite(self.shift + ratio)
 
     def corrected(self) -> FloatArray:
         """Give the states with the means and variances found, (n, d).

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skcircuits import BBISWeighter, ChowLiuDensity, GaussianMixtureDensity, MoATDensity
-from skcircuits.circuits import Circuit, MultivariateGaussian
+from skcircuits.circuits import Circuit, MultivariateGaussian, Sum
 from skcircuits.estimators.targets import _weighing
 from skcircuits.estimators.targets._probable_states import probable_states
 from skcircuits.estimators.targets._weighted_samples import collapsed_discrepancy
@@ -122,13 +122,58 @@ def test_variances_that_samples_cannot_have_are_warned_of(kernel):
     field = GaussianMRF(np.linalg.inv(root @ root.T), np.zeros(5))
     X = rng.normal(size=(300, 5)) @ root.T
     narrow = 0.4 * X
-    with pytest.warns(UserWarning, match="Stein's identity for variances by 0"):
+    with pytest.warns(UserWarning, match="variances of coordinates .* too small") as caught:
         weights = BBISWeighter(target=field, kernel=kernel).fit(narrow).weights_
+    assert [warning.filename for warning in caught] == [__file__]
     variances = weights @ (narrow - weights @ narrow) ** 2
     assert (variances < 0.7 * np.diag(root @ root.T)).any()
+    gradients = field.grad_log_prob(narrow)
+    with pytest.warns(UserWarning, match="Stein's identity for variances by 0"):
+        BBISWeighter(kernel=kernel).fit(narrow, gradients=gradients)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         BBISWeighter(target=field, kernel=kernel).fit(X)
+        BBISWeighter(kernel=kernel).fit(X, gradients=field.grad_log_prob(X))
+
+
+class Student:
+    """Independent coordinates with three degrees of freedom and variance 3."""
+
+    def __init__(self):
+        self.n_rows = []
+
+    def grad_log_prob(self, X):
+        self.n_rows.append(len(X))
+        return -4.0 * X / (3.0 + X**2)
+
+
+def test_variances_of_heavy_tails_are_warned_of():
+    X = 0.5 * np.random.default_rng(0).standard_t(3, size=(100, 2))
+    with pytest.warns(UserWarning, match="variances of coordinates 0, 1 are too small"):
+        weights = BBISWeighter(target=Student()).fit(X).weights_
+    assert (weights @ (X - weights @ X) ** 2 < 2.0).all()
+
+
+def test_wrong_fractions_of_modes_are_warned_of():
+    model = Circuit(
+        Sum(
+            [MultivariateGaussian((0, 1), mean, np.eye(2)) for mean in ([-4.0, 0.0], [4.0, 0.0])],
+            [0.2, 0.8],
+        )
+    )
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    X[:, 0] += np.repeat([-4.0, 4.0], 100)
+    with pytest.warns(UserWarning, match="by weighted draws, the means of coordinates 0"):
+        BBISWeighter(target=model).fit(X)
+
+
+def test_scores_of_samples_are_evaluated_once():
+    target = Student()
+    X = np.random.default_rng(0).standard_t(5, size=(137, 2))
+    weighter = BBISWeighter(target=target).fit(X)
+    assert target.n_rows.count(137) == 1
+    weighter.thin(5)
+    assert target.n_rows.count(137) == 1
 
 
 @pytest.mark.parametrize("scale", [0.8, 1.5])

@@ -147,9 +147,9 @@ def warn_of_faults(diagnosis, estimator, is_corrected):
     else:
         outcome = "Expectations cannot be trusted"
         way_out = "set correction=True, reparametrise the target, or start closer to it"
-    method = "Hamiltonian Monte Carlo chains" if by_chains else "weighted draws"
     warnings.warn(
-        f"{type(estimator).__name__}: by {method}, {'; '.join(faults)}. {outcome}: {way_out}.",
+        f"{type(estimator).__name__}: by {diagnosis.method}, {'; '.join(faults)}. "
+        f"{outcome}: {way_out}.",
         ConvergenceWarning,
         stacklevel=5,
     )

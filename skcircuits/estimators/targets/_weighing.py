@@ -18,11 +18,14 @@ from skcircuits.estimators.targets._weighted_samples import (
     collapsed_discrepancy,
     complete_rows,
     possible_rows,
+    systematic_rows,
 )
 from skcircuits.kernels import Hamming
 from skcircuits.numerics._arrays import spread_rows
 from skcircuits.numerics._modes import separate_parts
 from skcircuits.numerics._patterns import unique_rows
+from skcircuits.particles._neighborhoods import index_lists
+from skcircuits.particles._problem import SVGDProblem
 from skcircuits.protocols import MAX_CELL
 from skcircuits.stein import InverseMultiquadric, stein_discrepancy
 from skcircuits.stein._forms import (
@@ -68,6 +71,8 @@ PART_WEIGHT, SCORED_PART_WEIGHT = 10.0, 0.3
 STUCK_PART = 0.5
 # Standard errors by which an error of Stein's identity is clear.
 CLEAR_ERROR = 1.5
+# Number of chains that weighted samples are compared with, as one per particle elsewhere.
+N_CHAINS = 100
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
 MAX_DENSE_ROWS, AUTOMATIC_RANK = 5000, 300
 # States that are listed
@@ -152,15 +157,21 @@ class WeighingProblem:
         Scores of samples that are astronomically far have squares that are no numbers.
         """
         whitening = Whitening.of(self.samples)
-        scores = whitening.transform_scores(self.target.grad_log_prob(self.samples))
+        scores = whitening.transform_scores(self._scores)
         return whitening if np.abs(scores).max() < MAX_CELL else None
 
-    def transform(self, samples):
-        """Give samples and target in the coordinates of the kernel."""
+    @cached_property
+    def _scores(self):
+        """Scores of all samples, (n, d), which are evaluated once."""
+        return self.target.grad_log_prob(self.samples)
+
+    def _in_units(self):
+        """Give the possible samples and the target in the coordinates of the kernel."""
+        samples = self.samples[self.possible]
         if self.units is None:
             return samples, self.target
         points = self.units.transform(samples)
-        scores = self.units.transform_scores(self.target.grad_log_prob(samples))
+        scores = self.units.transform_scores(self._scores[self.possible])
         return points, GivenGradients(points, scores)
 
     @cached_property
@@ -168,7 +179,8 @@ class WeighingProblem:
         """The kernel in use."""
         if not self.is_automatic:
             return self.kernel
-        return automatic_kernel(self.target, self.transform(self.samples)[0])
+        points = self.samples if self.units is None else self.units.transform(self.samples)
+        return automatic_kernel(self.target, points)
 
     @cached_property
     def possible(self):
@@ -178,22 +190,23 @@ class WeighingProblem:
     @cached_property
     def columns(self):
         """Columns of the Gram matrix of the distinct possible samples."""
-        samples, target = self.transform(self.samples[self.possible])
+        samples, target = self._in_units()
         return SteinColumns.of(
             samples, target, self.base_kernel, operator=self.operator, n_jobs=self.n_jobs
         )
 
-    def distinct_samples(self, which):
-        """Samples of the rows of the Gram matrix."""
-        return self.samples[self.possible[first_positions(which)]]
+    def distinct_rows(self, which):
+        """Samples that are the rows of the Gram matrix, by position."""
+        return self.possible[np.unique(which, return_index=True)[1]]
 
     def solve(self):
         """Find the weights."""
         form, gram, which = self._form()
         # Equal samples are one point of the problem and divide its weight.
         counts = np.bincount(which)
-        distinct = self.distinct_samples(which)
-        minimised = self._with_identities(form, distinct, counts)
+        rows = self.distinct_rows(which)
+        distinct = self.samples[rows]
+        minimised = self._with_identities(form, rows, counts)
         states = ListedStates.of(self.target, distinct) if self.chooses_states else None
         if states is not None and states.are_held:
             # A ridge would keep the weights from the probabilities, which minimise the form.
@@ -234,21 +247,42 @@ class WeighingProblem:
             _effective_size(totals, counts),
             n_equivalent,
             marginal_error,
-            self._variance_error(distinct, totals),
+            self._variance_error(rows, totals),
         )
 
-    def _variance_error(self, distinct, totals):
+    def _variance_error(self, rows, totals):
         """By how much Stein's identity for variances fails, for the column where it does most.
 
         Samples that do not reach where the target has mass cannot make it hold. Errors that the
-        noise of so many samples explains do not count.
+        noise of so many samples explains do not count. Zero where `diagnose` tells more.
         """
-        if not (self.is_continuous and self._can_whiten and self._whitening):
+        if not (isinstance(self.target, GivenGradients) and self._can_whiten and self._whitening):
             return 0.0
-        scores = self.target.grad_log_prob(distinct)
-        errors, noise = self._whitening.variance_errors(distinct, scores, totals)
+        arguments = self.samples[rows], self._scores[rows], totals
+        errors, noise = self._whitening.variance_errors(*arguments)
         clear = np.abs(errors) > CLEAR_ERROR * noise
         return float(np.abs(errors[clear]).max(initial=0.0))
+
+    def diagnose(self, weights):
+        """Compare weighted samples of a density with chains from them, or draws from all modes.
+
+        None where the target is known at the samples alone. Weights make Stein's identity hold for
+        functions of the kernel and for moments, so that it tells little of what remains wrong.
+        """
+        if isinstance(self.target, GivenGradients) or not (self.is_continuous and self._can_whiten):
+            return None
+        graph = {
+            name: index_lists(getattr(self.target, name), name)
+            for name in ("neighbors", "blocks")
+            if getattr(self.target, name, None) is not None
+        }
+        problem = SVGDProblem(self.target, self.samples.shape[1], **graph)
+        chosen = systematic_rows(weights, N_CHAINS, _fixed())
+        # Samples may be anywhere, and fourth powers of the largest are no numbers
+        with np.errstate(all="ignore"):
+            found = problem.diagnose(self.samples[chosen], None, is_thorough=False)
+        is_known = np.isfinite(found.moments.variance).all()
+        return found.of_weighted(self.samples, weights) if is_known else None
 
     def measure(self, weights):
         """Squared discrepancy of the weighted samples under a reference fixed for searches."""
@@ -257,7 +291,9 @@ class WeighingProblem:
             arguments = self.target, reference, self.samples, weights
             return collapsed_discrepancy(*arguments, n_jobs=self.n_jobs)
         if self.is_continuous:
-            return replace(self, kernel="auto", regularization="auto")._measure_numbers(weights)
+            is_reference = self.is_automatic and isinstance(self.regularization, str)
+            other = self if is_reference else replace(self, kernel="auto", regularization="auto")
+            return other._measure_numbers(weights)
         rows, probabilities = complete_rows(
             self.target, self.samples, weights, max_rows=MAX_SCORED_ROWS
         )
@@ -273,8 +309,9 @@ class WeighingProblem:
         """Measure by default coordinates, kernel, identities and ridge."""
         form, gram, which = self._form()
         totals, counts = np.bincount(which, weights[self.possible]), np.bincount(which)
-        distinct = self.distinct_samples(which)
-        whole = self._with_identities(form, distinct, counts, SCORED_PART_WEIGHT)
+        rows = self.distinct_rows(which)
+        distinct = self.samples[rows]
+        whole = self._with_identities(form, rows, counts, SCORED_PART_WEIGHT)
         # Variance that the kernel does not explain is noise, so that concentrated weights
         # are penalised under every kernel.
         ridge = self._learn_model(whole, counts, distinct).ridge
@@ -289,7 +326,7 @@ class WeighingProblem:
 
         Between them the columns of the Gram matrix where that is not held as a whole, else None.
         """
-        samples, target = self.transform(self.samples[self.possible])
+        samples, target = self._in_units()
         rank = self.n_components
         if rank == "auto":
             rank = AUTOMATIC_RANK if len(unique_rows(samples)[0]) > MAX_DENSE_ROWS else None
@@ -335,16 +372,16 @@ class WeighingProblem:
         rows = without_other_columns(self.target, rows)
         return [np.eye(k)[rows[:, j].astype(int)] for j, k in enumerate(counts)]
 
-    def _with_identities(self, form, distinct, counts, part_weight=PART_WEIGHT):
+    def _with_identities(self, form, rows, counts, part_weight=PART_WEIGHT):
         """Add terms that a wide kernel hardly resolves: energies of states, moments of numbers."""
         if not self.is_automatic or self.operator == "difference":
             return form
+        distinct = self.samples[rows]
         if not self.is_continuous:
             residuals = energy_residuals(self.target, distinct)
             features = scaled_features(form.diagonal(), residuals, counts)
         elif isinstance(self.units, Whitening):
-            scores = self.target.grad_log_prob(distinct)
-            residuals = self.units.moment_residuals(distinct, scores)
+            residuals = self.units.moment_residuals(distinct, self._scores[rows])
             features = scaled_features(form.diagonal(), residuals, counts, MOMENT_WEIGHT)
             form = self._with_parts(form, distinct, counts, part_weight)
         else:
@@ -378,11 +415,6 @@ def automatic_kernel(target, samples):
 
 def _effective_size(totals, counts):
     return float(1.0 / (totals**2 / counts).sum())
-
-
-def first_positions(which):
-    """Give the first row of each of the distinct rows."""
-    return np.unique(which, return_index=True)[1]
 
 
 def _fixed():
