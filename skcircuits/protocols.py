@@ -13,6 +13,8 @@ BoolArray = NDArray[np.bool_]
 
 # Magnitude that a cell may have: products of two differences stay below the largest float.
 MAX_CELL = 1e150
+# Nothing of an exponential tail is left so many scales away
+MAX_SCALES = 1e3
 # From here on floats skip integers
 MAX_INTEGER = 2**53
 # Range that the numbers of a column must have if they differ: inverse variances stay floats.

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcircuits.learning.univariate._columns import frequencies
-from skcircuits.numerics._arrays import logsumexp
+from skcircuits.numerics._arrays import logsumexp, observed_ranges
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 _MIN_CELLS = 5  # missing, and observed, in a column whose missing cells are explained
@@ -109,8 +109,7 @@ def learn_self_masking(
             log_odds[j] = chances[j] * slope
         else:
             shifts[j] = chances[j] * slope[0] * variances[j] * scale[j]
-    least = np.where(seen, X, np.inf).min(axis=0)
-    return SelfMasking(chances, shifts, log_odds, least, np.where(seen, X, -np.inf).max(axis=0))
+    return SelfMasking(chances, shifts, log_odds, *observed_ranges(X))
 
 
 def _explained_columns(missing: BoolArray) -> IntArray:
@@ -128,8 +127,8 @@ def _indicators(X: FloatArray, columns: IntArray) -> FloatArray:
 def _scales(X: FloatArray) -> FloatArray:
     """Standard deviations (d,) of the observed cells, one where they do not vary."""
     seen = ~np.isnan(X)
-    low = np.where(seen, X, np.inf).min(axis=0)
-    width = np.where(seen, X, -np.inf).max(axis=0) - low
+    low, high = observed_ranges(X)
+    width = high - low
     varies = (width > 0.0) & np.isfinite(width)
     width = np.where(varies, width, 1.0)
     # Squares of large numbers overflow

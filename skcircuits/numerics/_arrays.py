@@ -130,6 +130,11 @@ def divisors(values: FloatArray) -> FloatArray:
     return np.where(values > 0.0, values, 1.0)
 
 
+def observed_ranges(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Least and largest observed cells (d,) of columns; infinity and minus infinity without any."""
+    return np.fmin.reduce(X, axis=0, initial=np.inf), np.fmax.reduce(X, axis=0, initial=-np.inf)
+
+
 def finite_peaks(peaks: FloatArray) -> FloatArray:
     """Largest logarithms as references of others, in place: zero where all are ``-inf``."""
     peaks[np.isneginf(peaks)] = 0.0

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.exceptions import must
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.numerics._random import LatticeStreams
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
 from skcircuits.predictions._closed_forms import Expectation, IncompleteRows, Response
+from skcircuits.predictions._components import normalized
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Draws would hardly need fewer answers of the model
@@ -73,13 +74,7 @@ def _of_pattern(
     """Expectation over the states of the columns that are missing in all these rows."""
     n_states = len(states)
     log_masses = circuit.log_prob(_completions(rows.evidence, missing, states))
-    log_masses = log_masses.reshape(n_states, len(rows))
-    # Densities of many columns leave the range of floats: masses are relative to the largest
-    peaks = log_masses.max(axis=0)
-    if np.isneginf(peaks).any():
-        raise ZeroProbabilityError("The observed values of a row have probability zero.")
-    masses = np.exp(log_masses - peaks)
-    masses /= masses.sum(axis=0)
+    masses = normalized(log_masses.reshape(n_states, len(rows)))
     answers = response(_completions(rows.cells, missing, states))
     answers = answers.reshape(n_states, len(rows), -1)
     # Around the known mean: E[f²] - E[f]² would cancel where f hardly varies

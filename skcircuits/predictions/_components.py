@@ -61,7 +61,7 @@ class Components:
         for log, factors in zip(logs, self.circuits):
             for factor in factors:
                 log += factor.log_prob(X)
-        return _normalized(logs)
+        return normalized(logs)
 
 
 def _expand(unit: Unit) -> list[_Term]:
@@ -95,7 +95,7 @@ def _too_many() -> NoClosedFormError:
     )
 
 
-def _normalized(logs: FloatArray) -> FloatArray:
+def normalized(logs: FloatArray) -> FloatArray:
     """Turn log weights, shape (K, ...), into probabilities."""
     peaks = logs.max(axis=0)
     if np.isneginf(peaks).any():
@@ -166,7 +166,7 @@ class GaussianComponents:
             missing = block.group.missing[block.group.pattern]
             completed = self.stack.means[:, missing] + block.offsets.transpose(1, 2, 0)
             means[:, block.group.rows[:, None], missing] = completed
-        return ConditionedRows(_normalized(logs), means, blocks)
+        return ConditionedRows(normalized(logs), means, blocks)
 
     def _log_density(self, numbers: FloatArray, blocks: list[ConditionalBlock]) -> FloatArray:
         """Log density of the observed numbers, shape (K, n), from the solved blocks."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skcircuits.protocols import MIN_RANGE, BoolArray, FloatArray, IntArray
+from skcircuits.protocols import MAX_SCALES, MIN_RANGE, BoolArray, FloatArray, IntArray
 
 # How far the bin of a number in many rows reaches around it, as a fraction of the range, where
 # other numbers are too near for a point mass
@@ -18,8 +18,6 @@ _TAIL_PARAMETERS = 4.0
 # A point mass takes up the floats beside its number. How far away the next numbers must be, in
 # units of that, so that edges between them stay apart.
 _APART = 4.0
-# Nothing of an exponential tail is left so many scales away
-_FAR = 1e3
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ class Bins:
         ):
             with np.errstate(over="ignore"):
                 near, far = (end[:, 0] / self.tail_scales[state] for end in (near, far))
-            near, far = np.clip(near, 0.0, _FAR), np.maximum(far, 0.0)
+            near, far = np.clip(near, 0.0, MAX_SCALES), np.maximum(far, 0.0)
             # Differences of distances: those of two masses far out would lose digits
             within = np.exp(-near) * -np.expm1(np.minimum(near - far, 0.0))
             fraction[:, state] += self.tail_fractions[state] * within

@@ -11,7 +11,7 @@ import numpy as np
 from skcircuits.circuits import Circuit
 from skcircuits.learning.gaussian_mixture._learner import MixtureState, expect
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.numerics._arrays import logsumexp
+from skcircuits.numerics._arrays import logsumexp, observed_ranges
 from skcircuits.numerics._patterns import PatternGroup, joined_groups
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -55,11 +55,9 @@ def mean_bounds(numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
     With heavy tails or steep relations, means far from all rows may be very wrong. Extrapolation is
     limited to one standard deviation beyond the rows.
     """
-    seen = ~np.isnan(numbers)
-    known = seen.any(axis=0)
+    known = ~np.isnan(numbers).all(axis=0)
     spread = np.nanstd(np.where(known, numbers, 0.0), axis=0)
-    low = np.where(seen, numbers, np.inf).min(axis=0, initial=np.inf)
-    high = np.where(seen, numbers, -np.inf).max(axis=0, initial=-np.inf)
+    low, high = observed_ranges(numbers)
     return np.where(known, low - spread, -np.inf), np.where(known, high + spread, np.inf)
 
 

@@ -40,12 +40,10 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import float_array, safe_log
 from skcircuits.numerics._bsplines import knot_windows
 from skcircuits.numerics._random import RandomNumbers
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import MAX_SCALES, FloatArray, IntArray
 
 # End of the knots that a side's tail begins at.
 LEFT, RIGHT = 0, -1
-# Nothing of an exponential tail is left so many scales away
-_LONG = 700.0
 
 
 class PiecewisePolynomialLayer(DensityLayer):
@@ -440,7 +438,8 @@ def _masses_between(
     above = last <= low, low - last, high - last
     for side, (own, near, far), sign in ((LEFT, below, -1.0), (RIGHT, above, 1.0)):
         scale = unit.tail_scales[side]
-        start, length = near[own] / scale, np.minimum((far - near)[own] / scale, _LONG)
+        start = near[own] / scale
+        length = np.minimum((far - near)[own] / scale, MAX_SCALES)
         masses[own] = unit.tail_masses[side] * np.exp(-start) * -np.expm1(-length)
         # Of an exponential number that is below the length
         excess = start + 1.0 - 1.0 / exprel(length)

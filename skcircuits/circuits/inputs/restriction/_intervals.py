@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy.interpolate import BSpline
+from scipy.special import exprel
 
 from skcircuits.circuits.inputs.base import DensityLayer, StateFlows
 from skcircuits.circuits.inputs.discrete import DiscreteLayer
@@ -32,7 +33,7 @@ from skcircuits.circuits.inputs.restriction._evidence import (
 from skcircuits.circuits.inputs.restriction._normal import draw_truncated, truncated_moments
 from skcircuits.numerics._arrays import divisors, safe_log
 from skcircuits.numerics._random import RandomNumbers, draw_states
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import MAX_SCALES, FloatArray, IntArray
 
 #: Mass, mean and variance of parts, arrays of one shape.
 _Moments = tuple[FloatArray, FloatArray, FloatArray]
@@ -452,11 +453,11 @@ def _merge(left: _Moments, right: _Moments) -> _Moments:
 
 def _truncated_exponential(length: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of unit exponential numbers below a length, which may be infinite."""
-    finite = np.minimum(length, 700.0)
+    finite = np.minimum(length, MAX_SCALES)
     is_short = finite < 1e-2  # where differences would cancel, the first terms of the series do
     safe = np.where(is_short, 1.0, finite)
     series = finite / 2 - finite**2 / 12 + finite**4 / 720
-    mean = np.where(is_short, series, 1.0 - safe / np.expm1(safe))
+    mean = np.where(is_short, series, 1.0 - 1.0 / exprel(safe))
     variance = 1.0 - (safe / (2.0 * np.sinh(safe / 2.0))) ** 2
     return mean, np.where(is_short, finite**2 / 12 - finite**4 / 240, variance)
 
