@@ -384,14 +384,12 @@ class SumLayer:
 class BlockLayer:
     """One block of sums over the same children, and the products that only it reads.
 
-    ``factors`` are the rows of the first, second, ... factor of each child, (n_children,) each;
-    one entry for children that are no products. Blocks are created when a plan is lowered, and
-    only have the linear forward method.
+    Blocks are created when a plan is lowered, and only have the linear forward method.
     """
 
     units: slice
     edges: slice
-    factors: tuple[IntArray, ...]
+    factors: tuple[IntArray, ...]  # rows of the 1st, 2nd, ... of each child; one entry: no products
 
     @cached_property
     def _rows(self) -> tuple[Rows, ...]:

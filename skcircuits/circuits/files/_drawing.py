@@ -58,17 +58,13 @@ SMALL = 60
 
 
 class Node(NamedTuple):
-    """A unit, or a region: all units with one scope.
+    """A unit, or a region: all units with one scope."""
 
-    ``label``: lines of words; ``kind``: its type; ``x``, ``y``: place; x in (0, 1), y = minus the
-    level; ``size``: number of units.
-    """
-
-    label: str
-    kind: str
-    x: float
-    y: float
-    size: int = 1
+    label: str  # lines of words
+    kind: str  # its type
+    x: float  # in (0, 1)
+    y: float  # minus the level
+    size: int = 1  # number of units
 
 
 class Drawing(NamedTuple):

@@ -74,15 +74,11 @@ def log_expected_rbf_pairs(
 
 @dataclass(frozen=True, eq=False)
 class _Embeddings:
-    """Completed rows in the coordinates of the kernel.
+    """Completed rows in the coordinates of the kernel."""
 
-    ``means`` (d, K, n) are scaled by G^{1/2}, ``spreads`` (d, d, K, P) hold
-    2 G^{1/2} V G^{1/2} for each pattern, ``pattern`` (n,) is that of each row.
-    """
-
-    means: FloatArray
-    spreads: FloatArray
-    pattern: IntArray
+    means: FloatArray  # (d, K, n), scaled by G^{1/2}
+    spreads: FloatArray  # (d, d, K, P), 2 G^{1/2} V G^{1/2} for each pattern
+    pattern: IntArray  # (n,), of each row
 
     def rows_of_patterns(self) -> list[IntArray]:
         """The rows that have each pattern."""
@@ -160,14 +156,10 @@ class _CentredPoints(NamedTuple):
 
 
 class _Smoothed(NamedTuple):
-    """Terms of the kernel for the patterns of a block and one distinct covariance.
+    """Terms of the kernel for the patterns of a block and one distinct covariance."""
 
-    ``roots`` (P, q, d): T / sqrt(2), with zeros where observed; ``constants`` (P,): terms that
-    depend on the pattern alone.
-    """
-
-    roots: FloatArray
-    constants: FloatArray
+    roots: FloatArray  # (P, q, d), T / sqrt(2), with zeros where observed
+    constants: FloatArray  # (P,), terms that depend on the pattern alone
 
 
 def factor_rbf_blocks(

@@ -327,17 +327,13 @@ def _solve(
 
 @dataclass(frozen=True, eq=False)
 class ScaledPoints:
-    """Points s (m, d) as the quadratic forms of K Gaussians need them.
-
-    ``centres`` (K, d): centres of the points under each; ``gammas`` (d,): the diagonal of G;
-    ``incomplete`` (d,): the columns that some row misses.
-    """
+    """Points s (m, d) as the quadratic forms of K Gaussians need them."""
 
     stack: GaussianStack
-    centres: FloatArray
+    centres: FloatArray  # (K, d), of the points under each
     points: FloatArray
-    gammas: FloatArray
-    incomplete: BoolArray
+    gammas: FloatArray  # (d,), the diagonal of G
+    incomplete: BoolArray  # (d,), columns that some row misses
 
     @cached_property
     def scaled(self) -> FloatArray:

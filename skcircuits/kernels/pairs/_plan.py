@@ -38,16 +38,12 @@ PartSplits = list[list[tuple[float, int, int]]]
 
 @dataclass(frozen=True)
 class Level:
-    """Sums of one level of a region.
-
-    Weight ``edges[i]`` of the plan leads from sum ``rows[i]`` of the level to node
-    ``columns[i]`` (bases first, then the sums of earlier levels).
-    """
+    """Sums of one level: weight ``edges[i]`` leads from sum ``rows[i]`` to node ``columns[i]``."""
 
     n_sums: int
     rows: IntArray
-    columns: IntArray
-    edges: IntArray
+    columns: IntArray  # bases first, then the sums of earlier levels
+    edges: IntArray  # places in the weights of the plan
 
 
 @dataclass(frozen=True)
@@ -101,16 +97,12 @@ class FactorKeys:
 
 @dataclass(frozen=True)
 class BasePairing:
-    """Bases of one kind on the left meeting bases of one kind on the right.
-
-    Input units are given by the number of their layer and their places in it, on both sides;
-    products by their two factors.
-    """
+    """Bases of one kind on the left meeting bases of one kind on the right."""
 
     left: IntArray
     right: IntArray
-    inputs: tuple[int, IntArray, int, IntArray] | None = None
-    factors: list[FactorKeys] = field(default_factory=list)
+    inputs: tuple[int, IntArray, int, IntArray] | None = None  # layer and places of left, of right
+    factors: list[FactorKeys] = field(default_factory=list)  # of products
 
 
 @dataclass(frozen=True)

@@ -26,17 +26,12 @@ from skcircuits.protocols import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class CircuitBatch:
-    """Circuits of one structure, each with its sum weights (n_edges, batch) or a shared set.
-
-    ``X`` (batch, n_columns) are their observed cells, one row of NaN for a circuit without
-    evidence. ``conditioned`` says that the weights are those given these cells: circuits that
-    agree about the cells of a scope then agree about the weights below it too.
-    """
+    """Circuits of one structure, each with its weights of sums or all with the same."""
 
     plan: Plan
-    weights: SumWeights
-    X: FloatArray
-    conditioned: bool = False
+    weights: SumWeights  # (n_edges, batch), or one set for all
+    X: FloatArray  # (batch, n_columns), their observed cells; one row of NaN without evidence
+    conditioned: bool = False  # weights given the cells: below a scope, equal where its cells are
 
     def distinct(self, region: Region) -> tuple[IntArray, IntArray]:
         """Find the circuits that differ in a region: the first of each kind, and every one's kind.

@@ -36,16 +36,12 @@ class LatentTree:
 
     The first of some joint columns has their latent variable; the others are no vertices, though
     they name it as their parent.
-
-    `parents` (n_variables,): parent of each latent variable, -1 at the root; `prior` (h,):
-    distribution of the root; `transitions` (n_variables, h, h): ``transitions[v, i, j]`` is P(Z_v
-    = j | Z_parent = i); not used at the root; `emissions`: together they cover every column once.
     """
 
-    parents: IntArray
-    prior: FloatArray
-    transitions: FloatArray
-    emissions: Emissions
+    parents: IntArray  # (n_variables,), parent of each latent variable, -1 at the root
+    prior: FloatArray  # (h,), distribution of the root
+    transitions: FloatArray  # (n_variables, h, h), P(Z_v = j | Z_parent = i) at v, i, j
+    emissions: Emissions  # together they cover every column once
 
     @property
     def n_states(self) -> int:

@@ -246,21 +246,15 @@ def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class TreeForm:
-    """Expectation of a sum of trees; its variance has the closed form `steps`, if any.
+    """Expectation of a sum of trees."""
 
-    `trees`: the trees, with the constant of the sum; `splits`: their splits in terms of the
-    columns; `problem`: the models, for the features of observed cells; `components`: the density;
-    joint ones serve rows that miss at most one number; `table` (n_nodes, K) or None: probability of
-    going left at each node, for units of one column.
-    """
-
-    trees: Trees
+    trees: Trees  # with the constant of the sum
     constant: FloatArray
-    splits: Splits
-    problem: Problem
-    components: Components | GaussianComponents
-    tables: dict[int, FloatArray]
-    steps: ClosedForm | None = None
+    splits: Splits  # in terms of the columns
+    problem: Problem  # the models, for the features of observed cells
+    components: Components | GaussianComponents  # joint ones serve rows that miss one number
+    tables: dict[int, FloatArray]  # of states per column, or at -1 P(left), (n_nodes, K)
+    steps: ClosedForm | None = None  # closed form of the variance, if any
     rounds_integers: bool = True
 
     @property

@@ -71,16 +71,13 @@ class Epoch:
 class Training:
     """Parameters and the state of their optimiser, to be continued at any time.
 
-    `parameterization`: meaning of the vectors; `log_weights` (n_components,): log mixture weights;
-    `vectors` (n_components, size): parameters of the components; `rules`: the optimiser of each
-    component; `masses`, `earlier_masses` (n_components,): weight of the rows of each component,
-    by their responsibilities: of the rows that are learned from now, and of those before them
-    (`close`).
+    `rules` are the optimisers of the components. `masses` and `earlier_masses` (n_components,) are
+    weights of rows by their responsibilities: of those learned from now, and before (`close`).
     """
 
-    parameterization: Parameterization
-    log_weights: FloatArray
-    vectors: FloatArray
+    parameterization: Parameterization  # meaning of the vectors
+    log_weights: FloatArray  # (n_components,), of the mixture
+    vectors: FloatArray  # (n_components, size), parameters of the components
 
     def __post_init__(self) -> None:
         # Squares are forgotten faster than by default: the gradients of batches soon shrink.

@@ -126,11 +126,9 @@ class AllTreesMixture(NamedTuple):
 
     One set of pair tables cannot follow several groups of rows; one set per component can, and the
     likelihood stays a sum of determinants.
-
-    `log_weights` (n_components,): log mixture weights; `components`: the components.
     """
 
-    log_weights: FloatArray
+    log_weights: FloatArray  # (n_components,), of the mixture
     components: list[MixtureOfAllTrees]
 
     def log_prob(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
