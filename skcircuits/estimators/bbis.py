@@ -340,14 +340,8 @@ class BBISWeighter(
         if self._draws is not None:
             return self._draws
         if np.isnan(self.samples_).any():
-            raise ValueError(
-                must(
-                    "samples",
-                    "be complete",
-                    "Use marginals() for collapsed samples.",
-                    collapsed=True,
-                )
-            )
+            way_out = "Use marginals() for collapsed samples."
+            raise ValueError(must("samples", "be complete", way_out, collapsed=True))
         return draws_of_rows(self.target_, self.samples_, self.get_feature_names_out())
 
     def transform(self, X):

@@ -403,7 +403,9 @@ class Posteriors:
         if children is not None:
             self.families = {child: index for index, child in enumerate(children)}
         # Caches of the object, not of the class, so that they are freed with it
-        self.all_hidden = lru_cache(maxsize=_MAX_KEPT)(self._all_hidden)
+        self.all_hidden = lru_cache(maxsize=_MAX_KEPT)(
+            lambda hidden: Posterior(self.scaled, self.cardinalities, hidden)
+        )
         self.for_evidence = lru_cache(maxsize=_MAX_KEPT)(self._for_evidence)
         self.for_marginals = lru_cache(maxsize=_MAX_KEPT)(self._for_marginals)
 
@@ -444,9 +446,6 @@ class Posteriors:
             [*scopes, *({v} for v in hidden), set(variables)], self.cardinalities, last=variables
         )
         return self.restricted(hidden, relevant, order)
-
-    def _all_hidden(self, hidden: frozenset[int]) -> Posterior:
-        return Posterior(self.scaled, self.cardinalities, hidden)
 
     def _for_evidence(self, hidden: frozenset[int]) -> Posterior:
         observed = set(range(len(self.cardinalities))) - hidden

@@ -135,14 +135,7 @@ class KernelFamily(Kernel, UnivariateFunction):
         return type(self)(**{**self.get_params(), **params})
 
     def is_positive_definite(self) -> bool:
-        """Certify that every Gram matrix is positive semidefinite.
-
-        Returns
-        -------
-        bool
-            True for all families of this package with any valid parameters; False for user-defined
-            classes unless they override this method.
-        """
+        """Whether Gram matrices are certified to be positive semidefinite, by default not."""
         return self._is_certified
 
     def univariate(self, x: FloatArray, y: FloatArray) -> FloatArray:
@@ -279,14 +272,7 @@ class KernelCircuit(Kernel):
         return values[id(self.root)]
 
     def is_positive_definite(self) -> bool:
-        """Certify that every Gram matrix is positive semidefinite.
-
-        Returns
-        -------
-        bool
-            True if all kernels involved are certified. Sums with non-negative weights and products
-            preserve the property (Schur product theorem).
-        """
+        """Whether all kernels involved are certified; products preserve the property (Schur)."""
         return all(
             unit.kernel.is_positive_definite()
             for unit in topological_order(self.root)

@@ -358,7 +358,8 @@ def combine_histograms(
     _require_histograms(left, right, action)
     _require_apart(left, right, action)
     knots, atoms = _common_knots(left, right), np.union1d(left.atoms, right.atoms)
-    log_heights = _power(_log_heights(left, knots), _log_heights(right, knots), exponent)
+    starts = knots[:-1]
+    log_heights = _power(_log_heights(left, starts), _log_heights(right, starts), exponent)
     log_masses = log_heights + np.log(np.diff(knots))
     tails = [_tail(left, right, side, exponent) for side in (LEFT, RIGHT)]
     log_atoms = _power(_log_atoms(left, atoms), _log_atoms(right, atoms), exponent)
@@ -449,8 +450,7 @@ def _masses_between(
 
 def _log_density(unit: PiecewisePolynomial, x: FloatArray) -> FloatArray:
     """Log density of a histogram at points that are no knots."""
-    heights = np.pad(safe_log(unit.weights / np.diff(unit.knots)), 1, constant_values=-np.inf)
-    values = np.asarray(heights[np.searchsorted(unit.knots, x, side="right")])
+    values = _log_heights(unit, x)
     distances = unit.knots[LEFT] - x, x - unit.knots[RIGHT]
     heights = safe_log(unit.tail_masses / unit.tail_scales)
     for distance, height, scale in zip(distances, heights, unit.tail_scales):
@@ -504,10 +504,10 @@ def _log_atoms(unit: PiecewisePolynomial, atoms: FloatArray) -> FloatArray:
     return safe_log(masses)
 
 
-def _log_heights(unit: PiecewisePolynomial, knots: FloatArray) -> FloatArray:
-    """Log density of a histogram on intervals within or beyond its own, tails left out."""
+def _log_heights(unit: PiecewisePolynomial, x: FloatArray) -> FloatArray:
+    """Log density of a histogram just after points, tails left out."""
     heights = np.pad(safe_log(unit.weights / np.diff(unit.knots)), 1, constant_values=-np.inf)
-    return heights[np.searchsorted(unit.knots, knots[:-1], side="right")]
+    return np.asarray(heights[np.searchsorted(unit.knots, x, side="right")])
 
 
 def _power(own: FloatArray, other: FloatArray, exponent: float) -> FloatArray:

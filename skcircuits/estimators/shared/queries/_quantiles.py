@@ -132,7 +132,7 @@ class ColumnUnderConditions:
         return np.where((constant <= x) & (x < last), last, x)
 
 
-def _bisect_quantiles(distribution, levels, start=0.0, scale=1.0):
+def _bisect_quantiles(distribution, levels, start, scale):
     """Smallest numbers where a distribution function reaches levels.
 
     ``distribution``: ``distribution(x)``: probabilities (m, k) that each of m conditions leaves the
