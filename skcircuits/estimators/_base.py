@@ -7,13 +7,13 @@ in `skcircuits.estimators.shared._fitting`.
 
 import inspect
 import re
-from collections import Counter
 from functools import wraps
 from numbers import Integral, Number
 
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
+from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, check_consistent_length, check_random_state
 from sklearn.utils._metadata_requests import _routing_enabled
 from sklearn.utils._param_validation import HasMethods, Options, RealNotInt, StrOptions
@@ -38,7 +38,12 @@ from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import MAX_CELL
 from skcircuits.tabular import TableSchema
-from skcircuits.tabular._frames import column_names, is_frame, with_index_of
+from skcircuits.tabular._frames import (
+    column_names,
+    is_frame,
+    require_unique_names,
+    with_index_of,
+)
 
 __all__ = [
     "CATEGORICAL_CONSTRAINTS",
@@ -145,16 +150,31 @@ def make_generator(random_state):
 
 def route_fit_parameters(router, estimator, sample_weight, parameters):
     """Route fit parameters to an inner estimator (all except X and y)."""
-    if sample_weight is not None:
-        parameters = {**parameters, "sample_weight": sample_weight}
-    # Without routing scikit-learn passes weights to whoever takes them
     if _routing_enabled():
+        if sample_weight is not None:
+            parameters = {**parameters, "sample_weight": sample_weight}
         return process_routing(router, "fit", **parameters).get("estimator", Bunch(fit={})).fit
-    if sample_weight is not None and not has_fit_parameter(estimator, "sample_weight"):
+    if sample_weight is None:
+        return parameters
+    # Without routing scikit-learn passes weights to whoever takes them
+    weights = _weight_parameter(estimator)
+    if weights is None:
         condition = "be None, as the estimator cannot take weights"
-        way_out = "Wrap a Pipeline's last step instead, or enable metadata routing."
+        way_out = "Use an estimator whose fit has sample_weight."
         raise ValueError(must("sample_weight", condition, way_out, estimator=estimator))
-    return parameters
+    return {weights: sample_weight, **parameters}
+
+
+def _weight_parameter(estimator):
+    """Name under which the fit of an estimator takes weights of rows, None if it does not."""
+    if isinstance(estimator, Pipeline):
+        # Weights are those of the model; its transformers get them by metadata routing only
+        name, last = estimator.steps[-1]
+        inner = _weight_parameter(last) if hasattr(last, "fit") else None
+        return inner and f"{name}__{inner}"
+    parameters = inspect.signature(estimator.fit).parameters.values()
+    passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    return "sample_weight" if passes_on or has_fit_parameter(estimator, "sample_weight") else None
 
 
 class TableMixin:
@@ -226,24 +246,20 @@ class TableMixin:
         container = _get_output_config("transform", self)["dense"]
         if container == "default":
             return schema.decode_array(codes, unseen)
-        # Arrays and dataframes may have equal names, a dataframe that is made here may not
-        repeated = [name for name, n in Counter(schema.names).items() if n > 1]
-        if repeated:
-            way_out = "Rename these columns of the input."
-            raise ValueError(
-                must("Names of the columns of a dataframe", "be unique", way_out, repeated=repeated)
-            )
+        # The names of arrays and indicators may repeat
+        require_unique_names(schema.names)
         return with_index_of(schema.decode(codes, container, unseen), X)
 
     def _check_table(self, X, *, reset):
         """Check width and names; keep a dataframe as it is, since its dtypes matter."""
         if is_frame(X):
+            names = column_names(X)  # repeated ones are refused by name
             validate_data(self, X, reset=reset, skip_check_array=True)
             _check_not_empty(X)
-            names = getattr(self, "feature_names_in_", None)
-            if not reset and names is not None and column_names(X) != list(names):
+            known = getattr(self, "feature_names_in_", None)
+            if not reset and known is not None and names != list(known):
                 # Names that are not strings are matched by position; inner estimators need names
-                X = X.set_axis(names, axis=1)
+                X = X.set_axis(known, axis=1)
             return X
         if np.ma.isMaskedArray(X):
             X = _filled_with_nan(X)

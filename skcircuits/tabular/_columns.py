@@ -137,7 +137,7 @@ class Column:
     @property
     def text_name(self) -> str:
         """Name in texts and drawings: columns of an array are x0, x1, ...."""
-        return self.name if isinstance(self.name, str) else f"x{self.name}"
+        return f"x{self.name}" if isinstance(self.name, Integral) else str(self.name)
 
     def code_of(self, category: object) -> int:
         """Code of a category that a query names."""

@@ -6,17 +6,30 @@ This is the only module that uses dataframe libraries; it accesses all of them t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
 import narwhals as nw
 import numpy as np
+from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import MAX_INTEGER
+
+# How to convert columns of dtypes that start with these words.
+_WAYS_OUT = {
+    "sparse": "Convert the column by .sparse.to_dense().",
+    "period": "Convert the column by .dt.to_timestamp().",
+    "interval": "Convert the column by .astype('category').",
+    "complex": "Divide the column into real and imaginary parts.",
+    "timedelta": "Convert the column to a number of days or seconds.",
+    "duration": "Convert the column to a number of days or seconds.",
+    "time": "Convert the column to a number of hours or seconds.",
+}
 
 
 @dataclass(frozen=True)
@@ -50,14 +63,39 @@ def is_frame(X: Any) -> bool:
 
 def column_names(frame: Any) -> list[Any]:
     """Names of the columns of a dataframe."""
-    return list(nw.from_native(frame, eager_only=True).columns)
+    return list(_opened(frame).columns)
+
+
+def columns_of_categories(frame: Any) -> list[Any]:
+    """Names of the columns of a dataframe whose dtype is one of categories."""
+    schema = _opened(frame).schema
+    return [name for name, dtype in schema.items() if dtype in (nw.Categorical, nw.Enum)]
+
+
+def require_unique_names(names: Iterable[Any]) -> None:
+    """Refuse names of a dataframe that repeat: results and queries name columns."""
+    repeated = [name for name, n in Counter(names).items() if n > 1]
+    if repeated:
+        condition, way_out = "be unique", "Rename these columns of the input."
+        raise ValueError(
+            must("Names of the columns of a dataframe", condition, way_out, repeated=repeated)
+        )
+
+
+def _opened(frame: Any) -> nw.DataFrame[Any]:
+    """Open a dataframe by narwhals."""
+    try:
+        return nw.from_native(frame, eager_only=True)
+    except DuplicateError:
+        is_arrow = nw.dependencies.is_pyarrow_table(frame)
+        require_unique_names(frame.column_names if is_arrow else frame.columns)
+        raise
 
 
 def read_columns(X: Any) -> list[RawColumn]:
     """Cut a table into columns."""
     if is_frame(X):
-        frame = nw.from_native(X, eager_only=True)
-        return [_read_series(series) for series in frame.iter_columns()]
+        return [_read_series(series) for series in _opened(X).iter_columns()]
     if X.dtype.kind in "mMV":
         raise no_numbers_or_categories(0, X.dtype)
     # Objects may be numbers or labels: their cells decide
@@ -68,20 +106,15 @@ def read_columns(X: Any) -> list[RawColumn]:
 def select_columns(frame: Any, columns: list[int]) -> Any:
     """Dataframe of some of the columns, by index."""
     # By position: names of pandas may be numbers or tuples
-    return nw.from_native(frame, eager_only=True)[:, columns].to_native()
+    return _opened(frame)[:, columns].to_native()
 
 
 def no_numbers_or_categories(name: object, dtype: object) -> ValueError:
-    """Word the error about cells such as dates."""
-    way_out = "Convert dates to numbers, or nested cells to several columns."
-    return ValueError(
-        must(
-            f"Cells of column {name!r}",
-            "be numbers, categories or dates of a dataframe",
-            way_out,
-            dtype=str(dtype),
-        )
-    )
+    """Word the error about cells such as durations."""
+    condition, shown = "be numbers, categories or dates of a dataframe", str(dtype)
+    ways_out = (way for kind, way in _WAYS_OUT.items() if shown.lower().startswith(kind))
+    way_out = next(ways_out, "Convert dates to numbers, or nested cells to several columns.")
+    return ValueError(must(f"Cells of column {name!r}", condition, way_out, dtype=shown))
 
 
 def _read_series(series: nw.Series[Any]) -> RawColumn:
@@ -119,7 +152,9 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
     if series.is_null().all():
         # A dtype of its own in polars, for cells that could have been anything
         return RawColumn(series.name, np.full(len(series), np.nan), False)
-    raise no_numbers_or_categories(series.name, dtype)
+    # narwhals knows no name for dtypes such as pandas' periods
+    native = series.to_native().dtype if dtype == nw.Unknown else dtype
+    raise no_numbers_or_categories(series.name, native)
 
 
 def _time_zone(series: nw.Series[Any]) -> str | tzinfo | None:
@@ -151,7 +186,7 @@ def _declared_categories(series: nw.Series[Any]) -> tuple[list[Any] | None, bool
 
 def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | None = None) -> Any:
     """Put columns in a dataframe, with the dtypes of `like` where these can hold the cells."""
-    known = None if like is None else nw.from_native(like, eager_only=True)
+    known = None if like is None else _opened(like)
     library: Any = known.implementation if known is not None and backend is None else backend
     cells = {
         name: _to_native_cells(_in_unit_of(known, name, values)) for name, values in columns.items()
@@ -191,7 +226,7 @@ def append_columns(X: Any, names: list[str], columns: NDArray[np.float64]) -> An
     """Give a table, a dataframe or an array, more numerical columns on its right side."""
     if not is_frame(X):
         return np.hstack([X, columns.astype(X.dtype if X.dtype == object else np.float64)])
-    frame = nw.from_native(X, eager_only=True)
+    frame = _opened(X)
     series = [
         nw.new_series(name, values=column, backend=frame.implementation)
         for name, column in zip(names, columns.T)

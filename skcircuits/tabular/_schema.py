@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -109,7 +109,7 @@ class TableSchema:
         return [column.name for column in self.columns]
 
     @cached_property
-    def index_of(self) -> dict[str | int, int]:
+    def index_of(self) -> dict[Hashable, int]:
         """Places of the columns by name."""
         return {name: j for j, name in enumerate(self.names)}
 

@@ -1,13 +1,13 @@
 """Dataframes of every library: which are known, cut into columns, put together again."""
 
-from datetime import date
+from datetime import date, time
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
-from skcircuits import ChowLiuDensity
+from skcircuits import ChowLiuDensity, CircuitImputer
 from skcircuits.tabular._frames import (
     build_frame,
     is_frame,
@@ -232,3 +232,33 @@ def test_integers_of_any_width_come_back(name):
     assert build_frame({"n": np.array([3.0, 0.0])}, frame)["n"].dtype == dtype
     wide = 2.0 ** int(name.lstrip("UInt"))
     assert build_frame({"n": np.array([3.0, wide])}, frame)["n"].dtype == polars.Float64
+
+
+@pytest.mark.parametrize(
+    ("cells", "shown", "way_out"),
+    [
+        (pd.arrays.SparseArray([0.0, 1.0]), "Sparse[float64, nan]", "by .sparse.to_dense()"),
+        (pd.period_range("2020-01", periods=2, freq="M"), "period[M]", "by .dt.to_timestamp()"),
+        (np.array([1j, 2.0]), "complex128", "real and imaginary parts"),
+        (pd.to_timedelta([1, 2], unit="D"), "Duration(", "number of days or seconds"),
+        (pd.arrays.IntervalArray.from_breaks([0, 1, 2]), "interval[", "by .astype('category')"),
+        ([time(1, 30), time(2)], "Time", "number of hours or seconds"),
+    ],
+    ids=["sparse", "period", "complex", "duration", "interval", "time"],
+)
+def test_refused_dtypes_are_named_with_a_way_out(cells, shown, way_out):
+    # Times have a dtype of their own in polars only
+    frame = (pl if shown == "Time" else pd).DataFrame({"x": [1.0, 2.0], "odd": cells})
+    with pytest.raises(ValueError, match="Cells of column 'odd' must be numbers") as caught:
+        read_columns(frame)
+    assert shown in str(caught.value).partition("dtype=")[2]
+    assert way_out in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "estimator", [ChowLiuDensity(), CircuitImputer()], ids=["density", "imputer"]
+)
+def test_repeated_names_of_columns_are_refused_by_name(estimator):
+    frame = pd.DataFrame(np.eye(3), columns=["x", "y", "x"])
+    with pytest.raises(ValueError, match=r"must be unique; got repeated=\['x'\]. Rename"):
+        estimator.fit(frame)

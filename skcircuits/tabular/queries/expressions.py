@@ -6,7 +6,7 @@ objects, so that all forms have the same meaning.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,8 @@ class Place:
     index: int
 
 
-ColumnName = str | int | Place
+# Names of pandas may be dates, numbers, or tuples (of several levels)
+ColumnName = Hashable
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,13 +245,14 @@ class Expression(Logical):
         return f"Expression({self.terms!r}, {self.constant!r})"
 
 
-def col(name: str | int) -> Expression:
+def col(name: Hashable) -> Expression:
     """Refer to a column in a query.
 
     Parameters
     ----------
-    name : str or int
-        Name of a column of a dataframe, or index of a column of an array.
+    name : str, int or hashable
+        Name of a column of a dataframe (a tuple if names have several levels), or index of a
+        column of an array.
 
     Returns
     -------
@@ -270,7 +272,7 @@ def col(name: str | int) -> Expression:
     >>> density.probability(query) == density.probability("-1 <= x0 <= 1 and x1 > 0")
     True
     """
-    if isinstance(name, bool) or not isinstance(name, str | int):
+    if isinstance(name, bool) or not isinstance(name, Hashable):
         raise TypeError(must("A column", "be a name or an index", name=name))
     return Expression(((name, 1.0),))
 

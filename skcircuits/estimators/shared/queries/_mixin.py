@@ -181,7 +181,7 @@ class QueriesMixin(ModelUnderConditions):
         -------
         ndarray of shape (n_values,) or (n_conditions, n_values), or dataframe
             Expected values. The result is a dataframe with a row per condition if the density was
-            fitted to a dataframe.
+            fitted to a dataframe; there, those of dates are dates, and in arrays days since 1970.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class QueriesMixin(ModelUnderConditions):
             divided = self._at_integers(weighed, [feature])
             if divided is not weighed:
                 values[:, [column]] = divided.average(self._means(divided, [feature]))
-        return self._labelled(values, wanted.names, weighed.conditions)
+        return self._labelled(values, wanted, weighed.conditions)
 
     def covariance(self, given=None, columns=None):
         """Compute covariances of columns.
@@ -226,8 +226,8 @@ class QueriesMixin(ModelUnderConditions):
         Returns
         -------
         ndarray of shape (n_values, n_values) or (n_conditions, n_values, n_values), or dataframe
-            Covariances. The result under a single condition is a dataframe if the density was
-            fitted to a dataframe.
+            Covariances, in which dates count as days. The result under a single condition is a
+            dataframe if the density was fitted to a dataframe.
 
         Raises
         ------

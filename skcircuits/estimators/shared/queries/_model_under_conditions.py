@@ -19,7 +19,7 @@ from skcircuits.estimators._base import check_is_fitted
 from skcircuits.estimators.shared.queries._quantiles import ColumnUnderConditions
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.tabular import Boxes, compile_queries
-from skcircuits.tabular._columns import unknown_column
+from skcircuits.tabular._columns import in_local_time, unknown_column
 from skcircuits.tabular._frames import build_frame, with_index_of
 from skcircuits.tabular.queries._conditions import Conditions, read_conditions
 
@@ -496,11 +496,15 @@ class ModelUnderConditions:
             return rows[0] if conditions.is_single else rows
         return with_index_of(self._schema.decode(rows), conditions.like)
 
-    def _labelled(self, values, names, conditions):
-        """Values (n_conditions, F), with names if the density has names."""
+    def _labelled(self, values, wanted, conditions):
+        """Values (n_conditions, F) of features, with names if the density has names."""
         if self._schema.prototype is None and conditions.like is None:
             return values[0] if conditions.is_single else values
-        return in_frame(dict(zip(names, values.T)), self._schema, conditions.like)
+        columns = {}
+        for name, feature, own in zip(wanted.names, wanted.features, values.T):
+            column = self._schema.columns[feature.variable]
+            columns[name] = in_local_time(column, column.decode(own)) if column.has_dates else own
+        return in_frame(columns, self._schema, conditions.like)
 
     @property
     def _width(self):

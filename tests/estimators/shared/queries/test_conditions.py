@@ -370,6 +370,20 @@ def test_rows_with_missing_dates():
         pd.testing.assert_frame_equal(density.expectation(rows), alone)
 
 
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])
+def test_expectations_of_dates_are_dates(zone):
+    when = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(41), unit="D")
+    X = pd.DataFrame({"when": when.tz_localize(zone), "x": np.arange(41) % 7 + 0.5})
+    density = GaussianMixtureDensity(n_components=1, random_state=0).fit(X)
+    mean = density.expectation(columns=["when", "x"])
+    # In local time, as quantiles are
+    assert abs(mean["when"][0] - pd.Timestamp("2020-01-21")) < pd.Timedelta(1, "s")
+    assert abs(mean["when"][0] - density.quantile(0.5, "when")) < pd.Timedelta(1, "D")
+    assert mean["x"].dtype == float
+    days = density.covariance(columns=["when"]).loc["when", "when"]
+    assert days == pytest.approx(41**2 / 12, rel=0.1)
+
+
 @pytest.mark.parametrize("zone", [None, "Europe/Paris"])
 @pytest.mark.filterwarnings("error:no explicit representation of timezones")
 def test_rows_of_frequent_dates(zone):
@@ -484,3 +498,16 @@ def test_estimated_mutual_information_of_categories_and_numbers(density):
     assert abs(found - exact) < 4 * error + 1e-3
     found, error = density.mutual_information(["job", "x"], "y", **options)
     assert found > 4 * error  # y follows x
+
+
+def test_columns_whose_names_have_several_levels():
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 2)))
+    X.columns = pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")])
+    density = GaussianMixtureDensity(n_components=1).fit(X)
+    expected = density.probability({("a", "x"): (0.0, None)})
+    assert density.probability(col(("a", "x")) >= 0) == expected
+    assert density.probability("`('a', 'x')` >= 0") == expected
+    with pytest.raises(TypeError, match="must be a name or an index"):
+        col(["a", "x"])
+    with pytest.raises(ValueError, match=r"columns of the table; got column=\('a', 'z'\)"):
+        density.probability(col(("a", "z")) >= 0)
