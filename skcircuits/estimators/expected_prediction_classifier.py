@@ -33,6 +33,11 @@ from skcircuits.tabular._columns import is_missing
 MAX_LANDMARKS = 300  # of the default classifier
 ANSWERS = ("predict_proba", "decision_function")
 N_TRIALS = 100  # rows on which the kind of answers of the classifier is found
+# Instead of a method that a classifier lacks
+_WAYS_OUT = {
+    "predict_proba": "Wrap it as CalibratedClassifierCV(estimator), or use predict.",
+    "decision_function": "Use predict_proba or predict.",
+}
 
 
 def _decides_pairs(model, table, labels):
@@ -60,7 +65,12 @@ def _model_has(method):
     def check(self):
         fitted = getattr(self, "estimator_", None)
         model = self._chosen_estimator()
-        getattr(model if fitted is None else fitted, method)
+        try:
+            getattr(model if fitted is None else fitted, method)
+        except AttributeError as error:
+            way_out = _WAYS_OUT[method]
+            message = must("estimator", f"have {method}", way_out, estimator=model)
+            raise AttributeError(message) from error
         return True
 
     return check
@@ -140,7 +150,8 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Classes. May be None for a frozen estimator.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, for the classifier and the density.
+            Weights of the rows, for the classifier and the density. In a `Pipeline`, the last
+            step gets them.
         **fit_params : dict
             Passed to the `fit` of the classifier.
 

@@ -87,7 +87,8 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Target. May be None for a frozen estimator.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, for the regressor and the density.
+            Weights of the rows, for the regressor and the density. In a `Pipeline`, the last
+            step gets them.
         **fit_params : dict
             Passed to the `fit` of the regressor.
 

@@ -10,10 +10,11 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import make_column_transformer
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.ensemble import (
     GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestClassifier,
     RandomForestRegressor,
@@ -662,8 +663,36 @@ def test_weights_reach_the_model_and_the_density(numbers):
     np.testing.assert_allclose(
         weighted.estimator_.coef_, Ridge().fit(X[:60], y[:60]).coef_, rtol=1e-9
     )
-    with pytest.raises(ValueError, match="cannot take weights"):
+    with pytest.raises(ValueError, match=r"cannot take weights.*Use an estimator whose fit has"):
         regressor(KNeighborsRegressor()).fit(X, y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.2])
+def test_weights_reach_the_last_step_of_a_pipeline(numbers, fraction):
+    X, y = numbers
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random(X.shape) < fraction, NAN, X)
+    weights = np.resize([0.0, 1.0, 2.0], len(y))
+    kept = np.flatnonzero(weights)
+    incomplete = np.where(rng.random(X.shape) < 0.3, NAN, X)[kept]
+    predicted = []
+    for model in (Ridge(), make_pipeline(FunctionTransformer(), make_pipeline(Ridge()))):
+        fitted = regressor(model, density=DENSITY).fit(X, y, sample_weight=weights)
+        predicted.append(fitted.predict(incomplete))
+    np.testing.assert_allclose(predicted[1], predicted[0], rtol=1e-9)
+    with pytest.raises(ValueError, match="cannot take weights"):
+        regressor(make_pipeline(KNeighborsRegressor())).fit(X, y, sample_weight=weights)
+
+
+def test_weights_reach_models_that_pass_them_on(numbers):
+    X, y = numbers
+    weights = (np.arange(len(y)) < 60).astype(float)
+    wrapped = TransformedTargetRegressor(Ridge(), func=np.positive, inverse_func=np.positive)
+    for model in (wrapped, GridSearchCV(Ridge(), {"alpha": [1.0]}, cv=3)):
+        fitted = regressor(model).fit(X, y, sample_weight=weights)
+        np.testing.assert_allclose(
+            fitted.predict(X), Ridge().fit(X[:60], y[:60]).predict(X), rtol=1e-9
+        )
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.2])
@@ -838,3 +867,22 @@ def test_targets_that_are_no_moderate_numbers_are_refused_by_name(y, message):
     for model in (ExpectedPredictionRegressor(), ExpectedPredictionSVR()):
         with pytest.raises(ValueError, match=f"^y must {message}"):
             model.fit(np.arange(30.0).reshape(15, 2), y)
+
+
+def test_missing_methods_of_classifiers_have_a_way_out(numbers):
+    X, y = numbers
+    with pytest.raises(AttributeError) as caught:
+        classifier(LinearSVC()).fit(X, y > y.mean()).predict_proba(X)
+    cause = str(caught.value.__cause__)
+    assert cause.startswith("estimator must have predict_proba; got estimator=LinearSVC()")
+    assert "CalibratedClassifierCV" in cause
+
+
+def test_boosting_by_dtype_refuses_texts_by_name():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"word": rng.choice(["a", "b"], 60), "x": rng.normal(size=60)})
+    model = HistGradientBoostingClassifier(categorical_features="from_dtype", max_iter=2)
+    with pytest.raises(ValueError, match=r"columns \['word'\] do not have.*astype\('category'\)"):
+        classifier(model).fit(X, X["x"] > 0)
+    declared = X.astype({"word": "category"})
+    assert classifier(model, stacking=False).fit(declared, X["x"] > 0).predict(declared).any()

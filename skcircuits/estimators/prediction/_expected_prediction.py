@@ -381,7 +381,8 @@ class ExpectedPredictionMixin(
         self._check_covers_columns()
         sample_weight = check_weights(sample_weight, encoded)
         fit_params = route_fit_parameters(self, model, sample_weight, fit_params)
-        if "sample_weight" in fit_params and not sample_weight.all():
+        reaches_model = any(own is sample_weight for own in fit_params.values())
+        if sample_weight is not None and reaches_model and not sample_weight.all():
             # Folds and the forms of models have no weights: such rows must not be there at all
             kept = np.flatnonzero(sample_weight)
             fit_params = _check_method_params(encoded, fit_params, indices=kept)

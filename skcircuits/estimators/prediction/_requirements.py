@@ -13,6 +13,7 @@ from sklearn.utils import InputTags, Tags, TargetTags, get_tags
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray
 from skcircuits.tabular import TableSchema
+from skcircuits.tabular._frames import columns_of_categories
 
 # Transformers that accept only numbers; the tags of others are less permissive than they are
 _OF_NUMBERS = ("sklearn.preprocessing._data", "sklearn.decomposition", "sklearn.kernel_approx")
@@ -62,6 +63,7 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
         n for n, labels in categories.items() if labels is not None and labels.dtype.kind == "O"
     ]
     dates = [name for name, column in named.items() if column.has_dates]
+    _check_reads_texts(model, schema, words)
     # Categories that are numbers can be read by every model; words and dates cannot
     kinds = ("categories", words, "OneHotEncoder()"), ("dates", dates, "FunctionTransformer(...)")
     for kind, columns, encoder in kinds:
@@ -72,6 +74,20 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
                 f"({encoder}, columns), remainder='passthrough'), estimator)."
             )
             raise ValueError(must("estimator", condition, way_out, estimator=model))
+
+
+def _check_reads_texts(model: Any, schema: TableSchema, words: list[Any]) -> None:
+    """Refuse texts for histogram gradient boosting that reads columns declared as categories."""
+    if getattr(model, "categorical_features", None) != "from_dtype":
+        return
+    texts = words
+    if schema.prototype is not None:
+        declared = columns_of_categories(schema.prototype)
+        texts = [name for name in words if name not in declared]
+    if texts:
+        condition = f"read categories by their dtype, which columns {texts} do not have"
+        way_out = "Convert these columns to categories, as by X.astype('category')."
+        raise ValueError(must("estimator", condition, way_out, estimator=model))
 
 
 def _may_read(model: Any, kind: str) -> bool:
