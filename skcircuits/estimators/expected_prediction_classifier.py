@@ -340,7 +340,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     def _answer_scale(self, models, y):
         drawn = self.circuit_.sample(N_TRIALS, random_state=0)
         rows = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
-        table, (model, *_) = self._schema.decode(rows), models
+        table, (model, *_) = self._to_table(rows), models
         labels = model.predict(table)
         method = next((m for m in ANSWERS if hasattr(model, m)), None)
         answers = getattr(model, method)(table) if method else labels

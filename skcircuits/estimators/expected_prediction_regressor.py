@@ -142,7 +142,7 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
     def _answer_scale(self, models, y):
         drawn = self.circuit_.sample(SCALE_ROWS, random_state=0)
         drawn = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
-        answers = models[0].predict(self._schema.decode(drawn))
+        answers = models[0].predict(self._to_table(drawn))
         self._target_is_vector = answers.ndim == 1
         # Draws stop at an error relative to the spread of answers; a constant model needs none
         spread = np.std(answers if y is None else np.asarray(y, dtype=np.float64), axis=0)

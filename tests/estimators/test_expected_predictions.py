@@ -886,3 +886,47 @@ def test_boosting_by_dtype_refuses_texts_by_name():
         classifier(model).fit(X, X["x"] > 0)
     declared = X.astype({"word": "category"})
     assert classifier(model, stacking=False).fit(declared, X["x"] > 0).predict(declared).any()
+
+
+def test_declared_categories_that_no_row_has_are_missing_for_models_that_cannot_read_them():
+    rng = np.random.default_rng(0)
+    sizes = rng.choice(["S", "L"], 90)
+    X = pd.DataFrame({"size": pd.Categorical(sizes), "x": rng.normal(size=90) + (sizes == "S")})
+    y = X["x"] + 2.0 * (sizes == "L")
+    declared = X.assign(size=X["size"].cat.set_categories(["XS", "S", "M", "L"]))
+    encode = make_column_transformer((OneHotEncoder(), ["size"]), remainder="passthrough")
+    linear = regressor(
+        make_pipeline(encode, Ridge()), density=GaussianMixtureDensity(n_components=1)
+    )
+    incomplete = declared.head(4).assign(size=declared["size"].where(declared["x"] > 1e9))
+    method = linear.fit(X, y).method_
+    assert linear.fit(declared, y).method_ == method
+    rows = declared.head(4)[["x"]]
+    predicted = {c: linear.estimator_.predict(declared.head(4).assign(size=c)) for c in "SL"}
+    often = predicted["S" if (sizes == "S").sum() > 45 else "L"]
+    expected = sum(
+        linear.density_.probability(f"size == '{c}'", given=rows) * predicted.get(c, often)
+        for c in ["XS", "S", "M", "L"]
+    )
+    np.testing.assert_allclose(linear.predict(incomplete), expected, rtol=1e-9)
+    # Completions are listed here: not one of them may be a category that the encoder refuses
+    trees = make_pipeline(encode, HistGradientBoostingRegressor(max_iter=5))
+    model = regressor(trees).fit(declared, y)
+    assert np.isfinite(model.predict(incomplete)).all()
+    assert model.predict(declared).tolist() == trees.fit(declared, y).predict(declared).tolist()
+    new = incomplete.assign(size=pd.Categorical(["M"] * 4, declared["size"].cat.categories))
+    for one in (model, linear):
+        assert one.predict(new).tolist() == one.predict(incomplete).tolist()
+        assert (one.value_of_measuring(new) == one.value_of_measuring(incomplete)).all()
+    with pytest.raises(ValueError, match=r"'size' must occur in the rows of fit.*; got value='M'"):
+        model.set_params(handle_unknown="error").predict(new)
+
+
+def test_declared_categories_that_no_row_has_reach_models_that_can_read_them():
+    rng = np.random.default_rng(0)
+    sizes = pd.Categorical(rng.choice(["S", "L"], 90), ["S", "L", "M"])
+    X = pd.DataFrame({"size": sizes, "x": rng.normal(size=90)})
+    boosting = HistGradientBoostingRegressor(categorical_features="from_dtype", max_iter=5)
+    model = regressor(boosting).fit(X, X["x"])
+    new = X.assign(size=pd.Categorical(["M"] * 90, sizes.categories))
+    assert model.predict(new).tolist() == boosting.fit(X, X["x"]).predict(new).tolist()

@@ -39,6 +39,8 @@ from skcircuits.estimators.prediction._requirements import (
     fails_outside,
     refuses_negative_values,
     tags_of,
+    unread_categories,
+    with_typical_values,
 )
 from skcircuits.estimators.prediction._target_stack import TrainingTargets, learn_stack
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
@@ -184,7 +186,7 @@ class StackedAnswersMixin:
 
     def _expect_roughly(self, models, cells):
         """Estimate the expected predictions of some models from few draws."""
-        response = Response(models, self._responses[0], self._schema.decode)
+        response = Response(models, self._responses[0], self._to_table)
         budget = DrawBudget(STACKING_DRAWS, self.tol, self._scale, self._seed, self.n_jobs)
         expected = ExpectedResponse(response, self.circuit_, budget)
         with warnings.catch_warnings():
@@ -371,6 +373,7 @@ class ExpectedPredictionMixin(
 
     def _fit_models(self, X, y, sample_weight, fit_params):
         """Learn the models and the density of the rows."""
+        self._unread = {}  # known once the models are fitted
         model = self._chosen_estimator(y)
         check_kind(model, get_tags(self).estimator_type)
         frozen = isinstance(model, FrozenEstimator)
@@ -412,6 +415,10 @@ class ExpectedPredictionMixin(
                 models.append(clone(model).fit(table, y, **fit_params))
                 # Completed tables are as large as X each
                 tables += [table] if self.stacking else []
+        decode = self._schema.decode
+        self._unread = unread_categories(
+            lambda cells: [model.predict(decode(cells)) for model in models], encoded, self._schema
+        )
         self._scale = self._answer_scale(models, y)
         self.estimator_ = models[0]
         self.estimators_ = models
@@ -421,7 +428,7 @@ class ExpectedPredictionMixin(
     def _fails_outside(self, model, models, encoded, y, fit_params):
         """Tell whether the model answers for observed values only, not beyond their range."""
         some = np.arange(min(len(encoded), RANGE_ROWS))
-        rows = _with_typical_values(encoded[some])
+        rows = with_typical_values(encoded[some])
         decode = self._schema.decode
         if not models:  # completions wait for the range: some rows tell as much
             own = _check_method_params(encoded, fit_params, indices=some)
@@ -439,7 +446,7 @@ class ExpectedPredictionMixin(
         self._closed_forms, reasons = {}, {}
         self._reasons = reasons
         for method in self._responses if self.method != "draws" else ():
-            response = Response(self.estimators_, method, self._schema.decode)
+            response = Response(self.estimators_, method, self._to_table)
             n_columns = len(self._schema.columns)
             problem = Problem(
                 response,
@@ -535,10 +542,10 @@ class ExpectedPredictionMixin(
     def _respond(self, X, method, *, with_variance=False):
         """Predict rows: complete ones with the models, the others by expectations."""
         check_is_fitted(self)
-        response = Response(self.estimators_, method, self._schema.decode)
+        response = Response(self.estimators_, method, self._to_table)
         table = self._check_table(X, reset=False)
         # Of tables with very many rows nothing as large is made
-        encoded = self._schema.encode(table, self.handle_unknown, copy=False)
+        encoded = self._as_read(self._schema.encode(table, self.handle_unknown, copy=False))
         missing = np.isnan(encoded.min(axis=1))
         incomplete, complete = np.flatnonzero(missing), np.flatnonzero(~missing)
         parts = []
@@ -561,6 +568,32 @@ class ExpectedPredictionMixin(
             self._warn_of_errors(np.concatenate([part.error for _, part in parts]))
         return Expectation.put_together(len(encoded), parts)
 
+    def _encode_table(self, X):
+        return self._as_read(super()._encode_table(X))
+
+    def _as_read(self, encoded):
+        """Treat declared categories that the models cannot read like unknown ones, as missing."""
+        for j, read in self._unread.items():
+            column, codes = self._schema.columns[j], encoded[:, j]
+            is_unread = ~np.isnan(codes) & (_read_codes(codes, read) != codes)
+            if is_unread.any():
+                if self.handle_unknown == "error":
+                    condition = "occur in the rows of fit, since the estimator fails for others"
+                    way_out = "Leave the cell empty, or pass handle_unknown='missing'."
+                    value = column.decode(codes[is_unread][:1])[0]
+                    what = f"Categories of column {column.name!r}"
+                    raise ValueError(must(what, condition, way_out, value=value))
+                encoded = encoded.copy()
+                encoded[is_unread, j] = np.nan
+        return encoded
+
+    def _to_table(self, encoded):
+        """Decode rows for the models; what these cannot read is the most frequent category."""
+        for j, read in self._unread.items():
+            encoded = encoded.copy()
+            encoded[:, j] = _read_codes(encoded[:, j], read)
+        return self._schema.decode(encoded)
+
     def _rows(self, cells):
         """Give incomplete rows with the evidence that the density can use."""
         integral = self._schema.is_integral
@@ -572,7 +605,7 @@ class ExpectedPredictionMixin(
         tol = self.tol / self._expectation_slope(method)
         budget = DrawBudget(self.n_draws, tol, self._scale, self._seed, self.n_jobs)
         return ExpectedResponse(
-            Response(self.estimators_, method, self._schema.decode),
+            Response(self.estimators_, method, self._to_table),
             self.circuit_,
             budget,
             self._closed_forms.get(method),
@@ -606,6 +639,12 @@ class ExpectedPredictionMixin(
             )
 
 
+def _read_codes(codes, read):
+    """Codes (n,) in whose place others are read, as `unread_categories` gives them."""
+    is_missing = np.isnan(codes)
+    return np.where(is_missing, np.nan, read[np.where(is_missing, 0, codes).astype(int)])
+
+
 def _range_of(encoded):
     """Give the least and the largest observed value of each column."""
     seen = ~np.isnan(encoded)
@@ -613,14 +652,6 @@ def _range_of(encoded):
     largest = np.max(encoded, axis=0, where=seen, initial=-np.inf)
     empty = ~seen.any(axis=0)
     return np.where(empty, 0.0, least), np.where(empty, 0.0, largest)
-
-
-def _with_typical_values(rows):
-    """Put values that occur, medians of numbers, where values are missing."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # columns without any value
-        typical = np.nanquantile(rows, 0.5, axis=0, method="lower")
-    return np.where(np.isnan(rows), np.nan_to_num(typical), rows)
 
 
 def column_encoder(columns):

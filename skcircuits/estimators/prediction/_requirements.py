@@ -133,6 +133,43 @@ def fails_outside(
     return _fails(predict, beyond) and not _fails(predict, rows)
 
 
+def unread_categories(
+    predict: Callable[[FloatArray], Any], encoded: FloatArray, schema: TableSchema
+) -> dict[int, FloatArray]:
+    """Find categories that a dtype declares, no row has, and the model fails for.
+
+    Encoders of a model know the categories of its rows only. By column, the result has a code to
+    read in place of each code, the most frequent one for such categories.
+    """
+    counts = {
+        j: np.bincount(own[~np.isnan(own)].astype(int), minlength=schema.columns[j].cardinality)
+        for j, own in enumerate(encoded.T)
+        if schema.columns[j].categories is not None
+    }
+    partial = {j: own for j, own in counts.items() if own.any() and not own.all()}
+    if not partial:
+        return {}
+    row = with_typical_values(encoded)[:1]
+    if _fails(predict, row):
+        return {}
+    found: dict[int, FloatArray] = {}
+    for j, own in partial.items():
+        unseen = np.flatnonzero(own == 0)
+        trials = np.repeat(row, len(unseen), axis=0)
+        trials[:, j] = unseen
+        if _fails(predict, trials):
+            found[j] = np.where(own > 0, np.arange(len(own)), own.argmax()).astype(np.float64)
+    return found
+
+
+def with_typical_values(rows: FloatArray) -> FloatArray:
+    """Put values that occur, medians of numbers, where values are missing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # columns without any value
+        typical = np.nanquantile(rows, 0.5, axis=0, method="lower")
+    return np.where(np.isnan(rows), np.nan_to_num(typical), rows)
+
+
 def _fails(predict: Callable[[FloatArray], Any], rows: FloatArray) -> bool:
     try:
         # What becomes NaN in a transformer may not fail in a model that reads missing values
