@@ -73,24 +73,19 @@ def _clamped_knots(breakpoints: FloatArray, degree: int) -> FloatArray:
 
 def _basis_pieces(breakpoints: FloatArray, degree: int) -> FloatArray:
     """Coefficients (L, P, p + 1, p + 1) of powers of u of B-spline i + r on interval i."""
-    n_pieces = breakpoints.shape[1] - 1
     knots = _clamped_knots(breakpoints, degree)
-    starts, widths = breakpoints[:, :-1], np.diff(breakpoints)
-
-    def knot(offset: int) -> FloatArray:
-        return knots[:, degree + offset : degree + offset + n_pieces]
-
-    local = np.zeros((*widths.shape, degree + 1, degree + 1))
+    # The p knots up to the start of each interval, and the p from its end on
+    around = np.lib.stride_tricks.sliding_window_view(knots, 2 * degree, axis=1)[:, 1:-1]
+    before, after = around[..., :degree], around[..., degree:]
+    starts, widths = breakpoints[:, :-1, None], np.diff(breakpoints)[..., None]
+    local = np.zeros((*before.shape[:2], degree + 1, degree + 1))
     local[..., 0, 0] = 1.0
     for order in range(1, degree + 1):
-        carried = np.zeros((*widths.shape, degree + 1))
-        for r in range(order):
-            left, right = knot(1 - order + r), knot(r + 1)
-            # Cox and de Boor's recursion, on coefficients within each interval in place of values
-            fraction = local[..., r, :] / (right - left)[..., None]
-            local[..., r, :] = carried + _times_line(fraction, right - starts, -widths)
-            carried = _times_line(fraction, starts - left, widths)
-        local[..., order, :] = carried
+        left, right = before[..., degree - order :], after[..., :order]
+        # Cox and de Boor's recursion, on coefficients within each interval in place of values
+        fractions = local[..., :order, :] / (right - left)[..., None]
+        local[..., :order, :] = _times_line(fractions, right - starts, -widths)
+        local[..., 1 : order + 1, :] += _times_line(fractions, starts - left, widths)
     return local
 
 
