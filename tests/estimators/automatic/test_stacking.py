@@ -41,7 +41,7 @@ class Recorder:
         pass
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def table():
     rng = np.random.default_rng(0)
     hidden = rng.random(200) < 0.5
@@ -56,16 +56,22 @@ def table():
 
 
 def stack(**options):
+    names = enumerate(["one", "two", "three"], start=1)
+    # Members that choose nothing: trials are tested elsewhere
     members = [
-        ("one", GaussianMixtureDensity(n_components=1)),
-        ("two", GaussianMixtureDensity(n_components=2)),
-        ("three", GaussianMixtureDensity(n_components=3)),
+        (name, GaussianMixtureDensity(n_components=n, covariance_type="full")) for n, name in names
     ]
     return StackingDensity(members, random_state=0, **options)
 
 
-def test_the_mixture_is_that_of_its_members(table):
-    density = stack().fit(table)
+@pytest.fixture(scope="module")
+def fitted(table):
+    """Tests share it and only ask."""
+    return stack().fit(table)
+
+
+def test_the_mixture_is_that_of_its_members(table, fitted):
+    density = fitted
     assert density.weights_.sum() == pytest.approx(1.0)
     members = np.column_stack(
         [member._log_density(density._read_table(table)) for member in density.estimators_]
@@ -113,8 +119,8 @@ def test_search_over_a_nested_parameter(table):
     assert search.best_estimator_.named_estimators_["two"].n_components in (2, 4)
 
 
-def test_pickles_answer_alike(table):
-    density = stack().fit(table)
+def test_pickles_answer_alike(table, fitted):
+    density = fitted
     again = pickle.loads(pickle.dumps(density))
     np.testing.assert_array_equal(again.score_samples(table), density.score_samples(table))
     assert clone(density).get_params().keys() == density.get_params().keys()
@@ -125,8 +131,8 @@ def test_draws_of_an_imputer(table):
     assert not pd.DataFrame(imputer.fit(table).transform(table)).isna().any(axis=None)
 
 
-def test_draws_of_parameters_keep_the_weights(table):
-    density = stack().fit(table)
+def test_draws_of_parameters_keep_the_weights(table, fitted):
+    density = fitted
     encoded = density._read_table(table)
     drawn = density._clone_for_draw()
     drawn._fit_encoded(encoded, density._schema, np.random.default_rng(0).exponential(size=200))
