@@ -49,7 +49,7 @@ from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
 from skcircuits.estimators.prediction import _expected_prediction
 
 NAN = np.nan
-DENSITY = GaussianMixtureDensity(n_components=2)
+DENSITY = GaussianMixtureDensity(n_components=2, covariance_type="full")
 
 
 def hide(X, fraction=0.3, seed=0):

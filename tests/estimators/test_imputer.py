@@ -123,7 +123,7 @@ def test_draws_of_whole_numbers_are_whole():
     X = np.column_stack([counts, counts + rng.normal(size=200)])
     X[::4, 0] = np.nan
     X[1::4, 1] = np.nan
-    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full", random_state=0)
     imputer = CircuitImputer(density=density, strategy="sample", random_state=0).fit(X)
     # A fraction where fit has seen integers only: it was observed and stays
     rows = np.vstack([X, [[7.5, np.nan]]])
@@ -143,7 +143,7 @@ def test_integers_of_a_frame_stay_integers_when_drawn_or_rounded(strategy, round
     counts = rng.integers(0, 1000, size=200)
     X = pd.DataFrame({"n": counts, "x": counts + rng.normal(size=200)}).astype({"n": "Int64"})
     X.loc[::4, "n"] = pd.NA
-    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full", random_state=0)
     settings = {"strategy": strategy, "round_integers": rounds}
     imputer = CircuitImputer(density=density, random_state=0, **settings)
     completed = imputer.set_output(transform="pandas").fit_transform(X)
@@ -315,7 +315,7 @@ def counts_with_missing_values(seed=0):
 
 def test_bounds_confine_what_is_imputed():
     X = counts_with_missing_values()
-    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full", random_state=0)
     free = CircuitImputer(density=density, random_state=0).fit_transform(X)
     assert free[:, 0].min() < 0
     for low in (0.0, [0.0, np.nan, np.nan], {0: 0.0}):
@@ -331,7 +331,7 @@ def test_bounds_confine_what_is_imputed():
 
 def test_means_of_integers_are_rounded_when_asked():
     X = counts_with_missing_values()
-    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full", random_state=0)
     rounded = CircuitImputer(density=density, round_integers=True).fit_transform(X)
     assert (rounded[:, 0] == np.round(rounded[:, 0])).all()
     assert (rounded[np.isnan(X[:, 2]), 2] % 1 > 0).all()
@@ -350,14 +350,14 @@ def test_means_of_integers_are_rounded_when_asked():
     ],
 )
 def test_bounds_must_fit_the_table(bounds, message):
-    density = GaussianMixtureDensity(n_components=1)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full")
     with pytest.raises(ValueError, match=message):
         CircuitImputer(density=density, **bounds).fit(counts_with_missing_values())
 
 
 def test_weights_reach_the_density():
     X = counts_with_missing_values()
-    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full", random_state=0)
     half = CircuitImputer(density=density).fit(X, sample_weight=np.arange(300) < 150)
     alone = CircuitImputer(density=density).fit(X[:150])
     np.testing.assert_allclose(half.transform(X), alone.transform(X), rtol=1e-6)
@@ -376,7 +376,7 @@ def test_proper_imputations_vary_more():
 
 def test_the_first_proper_imputations_do_not_depend_on_their_number():
     X = counts_with_missing_values()[:40]
-    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full", random_state=0)
     imputer = CircuitImputer(density=density, random_state=0, n_jobs=2).fit(X)
     np.testing.assert_array_equal(
         imputer.sample_imputations(X, 3)[:2],
@@ -386,7 +386,7 @@ def test_the_first_proper_imputations_do_not_depend_on_their_number():
 
 def test_proper_imputations_need_a_density_to_learn_again(independent_density):
     X = counts_with_missing_values()
-    frozen = FrozenEstimator(GaussianMixtureDensity(n_components=1).fit(X))
+    frozen = FrozenEstimator(GaussianMixtureDensity(n_components=1, covariance_type="full").fit(X))
     imputer = CircuitImputer(density=frozen).fit(X)
     with pytest.raises(ValueError, match="fitted again"):
         imputer.sample_imputations(X)
@@ -613,7 +613,7 @@ def test_kernels_do_not_predict_the_training_rows_that_they_consist_of(monkeypat
 
 def test_draws_and_given_densities_do_not_depend_on_why_cells_are_missing():
     X = self_masked("own", n_rows=80)[1]
-    density = GaussianMixtureDensity(n_components=1)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full")
     for given in ({"density": density}, {"strategy": "sample"}):
         imputed = [
             CircuitImputer(self_masking=own, random_state=0, **given).fit_transform(X)
