@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.engine._plan import Plan, compile_plan
+from skcircuits.circuits.engine._plan import Plan, compile_list
 from skcircuits.circuits.files import _formats as files
 from skcircuits.circuits.files._drawing import circuit_svg, describe, to_dot
 from skcircuits.circuits.queries._circuit_queries import CircuitQueries
 from skcircuits.circuits.queries._marginals import condition, marginalize
 from skcircuits.circuits.structure.units import (
-    Sum,
     Unit,
     UnitList,
     WeightedUnit,
@@ -55,19 +54,36 @@ class Circuit(ImmutableMixin, CircuitQueries):
     """
 
     def __init__(self, root: Unit | WeightedUnit) -> None:
-        self.root = as_unit(root)
+        vars(self)["root"] = as_unit(root)
 
-    # Pickles and copies carry the units; the plan is compiled again when needed.
+    @classmethod
+    def _of_list(cls, units: UnitList) -> Circuit:
+        """Build a circuit from a list of units; they are linked when somebody asks for the root."""
+        circuit = cls.__new__(cls)
+        vars(circuit)["_list"] = units
+        return circuit
+
+    # Pickles and copies carry the list; the plan is compiled again when needed.
     def __getstate__(self) -> dict[str, Any]:
-        return {"units": UnitList.of(topological_order(self.root))}
+        return {"units": self._list}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.root = state["units"].linked()[-1]
+        vars(self)["_list"] = state["units"]
+
+    # A circuit is made from one of the two
+    @cached_property
+    def root(self) -> Unit:
+        """The root unit."""
+        return self._list.linked[-1]
+
+    @cached_property
+    def _list(self) -> UnitList:
+        return UnitList.of(topological_order(self.root))
 
     @cached_property
     def plan(self) -> Plan:
         """The compiled circuit."""
-        return compile_plan(self.root)
+        return compile_list(self._list)
 
     # ------------------------------------------------------------------ facts
 
@@ -85,7 +101,7 @@ class Circuit(ImmutableMixin, CircuitQueries):
     def n_parameters(self) -> int:
         """Number of free parameters of sum units (one less than their children) and input units."""
         # The last weight of a sum follows from the others.
-        weights = sum(len(u.children) - 1 for u in self.plan.units if isinstance(u, Sum))
+        weights = sum(len(layer.children) - len(layer.lengths) for layer in self.plan.sum_layers)
         return weights + sum(layer.n_parameters for _, layer in self.plan.inputs)
 
     @cached_property

@@ -210,7 +210,7 @@ default="auto"
         solutions = list(posterior.solve(codes))
         if not posterior.is_possible(codes, solutions):
             self._read_possible_rows(row)  # says why
-        return Circuit(compile_solutions(solutions, max_edges=max_edges, verbose=verbose))
+        return Circuit._of_list(compile_solutions(solutions, max_edges=max_edges, verbose=verbose))
 
     def gibbs_sample(
         self,

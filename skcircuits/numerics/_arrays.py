@@ -107,17 +107,22 @@ class Scatter:
     """Adds rows of contributions to the rows of a buffer they belong to."""
 
     def __init__(self, targets: IntArray) -> None:
-        distinct, inverse = np.unique(targets, return_inverse=True)
+        order = np.argsort(targets, kind="stable")
+        ordered = targets[order]
+        starts = np.flatnonzero(np.diff(ordered, prepend=-1))
         n_terms = len(targets)
-        self._repeats = len(distinct) < n_terms
         # In a tree no row receives twice, so that nothing is summed beforehand
-        self._rows = as_run(distinct if self._repeats else targets)
-        shape = (len(distinct), n_terms)
-        self._matrix = sparse.csr_matrix((np.ones(n_terms), (inverse, np.arange(n_terms))), shape)
+        self._matrix: sparse.csr_matrix | None = None
+        if len(starts) < n_terms:
+            sums = (np.ones(n_terms), order, np.append(starts, n_terms))
+            self._matrix = sparse.csr_matrix(sums, (len(starts), n_terms))
+        self._rows = as_run(targets if self._matrix is None else ordered[starts])
 
     def add(self, buffer: FloatArray, contributions: FloatArray) -> None:
         """Add ``contributions[i]`` to ``buffer[targets[i]]``."""
-        buffer[self._rows] += self._matrix @ contributions if self._repeats else contributions
+        buffer[self._rows] += (
+            contributions if self._matrix is None else self._matrix @ contributions
+        )
 
 
 def spread_rows(n_rows: int, n_wanted: int) -> IntArray:

@@ -21,7 +21,6 @@ from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeight
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputLayer, NumericalLayer
 from skcircuits.circuits.inputs.base import Conditionals
-from skcircuits.circuits.structure.properties import are_decomposable, are_smooth
 from skcircuits.circuits.structure.units import Scope
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -137,7 +136,7 @@ def _can_be_linear(plan: Plan) -> bool:
     nothing = np.full((1, plan.n_columns), np.nan)
     # Weights add up to one up to rounding.
     is_bounded = log_values(plan, nothing).max() < 1e-6
-    is_tractable = are_smooth(plan.units) and are_decomposable(plan.units)
+    is_tractable = plan.is_smooth and plan.is_decomposable
     return bool(is_bounded) and is_tractable and _densities_stand_alone(plan)
 
 
@@ -147,11 +146,11 @@ def _densities_stand_alone(plan: Plan) -> bool:
     Only then does every explanation of a row use exactly one of them, and their common
     factor can be taken out.
     """
-    met: dict[int, set[tuple[int, Scope]]] = {v: set() for v in plan.units[-1].scope}
-    for number, (units, _) in enumerate(plan.inputs):
-        for unit in plan.units[units]:
-            for variable in unit.scope:
-                met[variable].add((number, unit.scope))
+    met: dict[int, set[tuple[int, Scope]]] = {v: set() for v in plan.variables}
+    for number, (_, layer) in enumerate(plan.inputs):
+        for scope in set(map(tuple, layer.scopes.tolist())):
+            for variable in scope:
+                met[variable].add((number, scope))
     return all(
         # A second layer or scope would leave rows whose factor is not the common one
         len(met[variable]) == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -20,11 +20,20 @@ from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeight
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.inputs.base import DiscreteInputLayer
 from skcircuits.circuits.structure._scopes import VariableSet, VariableSets
-from skcircuits.circuits.structure.units import Product, Sum, Unit, UnitList, topological_order
+from skcircuits.circuits.structure.properties import are_decomposable, are_smooth
+from skcircuits.circuits.structure.units import (
+    INPUT,
+    PRODUCT,
+    SUM,
+    Scope,
+    Unit,
+    UnitList,
+    topological_order,
+)
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import FloatArray, IntArray
 
 _Item = TypeVar("_Item")
 
@@ -33,25 +42,24 @@ _Item = TypeVar("_Item")
 class Plan:
     """A compiled circuit.
 
-    ``units``: the symbolic units in buffer order; the root is last; ``inputs``: input layers and
-    the positions of their units; ``layers``: inner layers, children before parents; ``weights``:
-    weights of all sum edges.
+    ``source``: the units, children before parents; ``order``: their places in buffer order; the
+    root is last; ``inputs``: input layers and the positions of their units; ``layers``: inner
+    layers, children before parents; ``weights``: weights of all sum edges.
     """
 
-    units: tuple[Unit, ...]
+    source: UnitList
+    order: IntArray
     inputs: tuple[tuple[slice, InputLayer], ...]
     layers: tuple[ProductLayer | SumLayer, ...]
     weights: SumWeights
 
     def __getstate__(self) -> dict[str, object]:
         """Omit caches: identities of units do not survive a pickle."""
-        state = {name: vars(self)[name] for name in ("inputs", "layers", "weights")}
-        return {"units": UnitList.of(self.units), **state}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Link the units again."""
         # A frozen record refuses to be set, even here.
-        vars(self).update(state, units=tuple(state["units"].linked()))
+        vars(self).update(state)
 
     @cached_property
     def _memory(self) -> dict[Hashable, Any]:
@@ -64,15 +72,21 @@ class Plan:
             self._memory[key] = build()
         return self._memory[key]
 
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """The symbolic units in buffer order."""
+        linked = self.source.linked
+        return tuple([linked[place] for place in self.order.tolist()])
+
     @property
     def n_units(self) -> int:
         """Number of units."""
-        return len(self.units)
+        return len(self.order)
 
     @cached_property
     def n_edges(self) -> int:
         """Number of edges between units."""
-        return sum(layer.children.size for layer in self.layers)
+        return len(self.source.children)
 
     @property
     def root(self) -> int:
@@ -80,14 +94,34 @@ class Plan:
         return self.n_units - 1
 
     @cached_property
+    def _source_scopes(self) -> list[VariableSet]:
+        return VariableSets().of_list(self.source)
+
+    @cached_property
     def scopes(self) -> list[VariableSet]:
         """Scope of each unit."""
-        return list(VariableSets().of_units(self.units).values())
+        return [self._source_scopes[place] for place in self.order.tolist()]
+
+    @cached_property
+    def is_smooth(self) -> bool:
+        """Whether all children of each sum have the same scope."""
+        return are_smooth(self.source, self._source_scopes)
+
+    @cached_property
+    def is_decomposable(self) -> bool:
+        """Whether the factors of each product have disjoint scopes."""
+        return are_decomposable(self.source, self._source_scopes)
+
+    @cached_property
+    def variables(self) -> Scope:
+        """The variables of the circuit."""
+        scopes = [layer.scopes.ravel() for _, layer in self.inputs]
+        return tuple(np.unique(np.concatenate(scopes)).tolist())
 
     @cached_property
     def n_columns(self) -> int:
         """Columns a table must have at least."""
-        return max(self.units[-1].scope) + 1
+        return self.variables[-1] + 1
 
     @cached_property
     def cardinalities(self) -> dict[int, int]:
@@ -142,118 +176,133 @@ class Plan:
 
 def compile_plan(root: Unit, *, fold: bool = True) -> Plan:
     """Compile a symbolic circuit."""
-    order = topological_order(root)
-    builder = _PlanBuilder()
-    # All inputs come first in the buffer, so that inner layers are one run of rows
-    leaves = [unit for unit in order if isinstance(unit, InputUnit)]
-    builder.add_inputs(leaves)
-    builder.require_common_measures()
+    return compile_list(UnitList.of(topological_order(root)), fold=fold)
+
+
+def compile_list(units: UnitList, *, fold: bool = True) -> Plan:
+    """Compile a circuit from the list of its units."""
+    steps = _Steps()
+    inputs = _input_layers(units, steps)
+    _require_common_measures(units, [layer for _, layer in inputs])
+    below = units.below()
     # Level by level, so that all units of a layer find their children done.
-    for units in _levels(order):
-        products = [unit for unit in units if isinstance(unit, Product)]
-        for same_arity in _groups(products, lambda unit: len(unit.children)):
-            builder.add_products(same_arity)
+    for members in _levels(below):
+        products = [i for i in members if units.kinds[i] == PRODUCT]
+        for same_arity in _groups(products, lambda i: len(below[i])):
+            steps.add(same_arity)
         # Sums come after products: within a level neither reads the other.
-        sums = [unit for unit in units if isinstance(unit, Sum)]
-        blocks, single = _find_blocks(sums) if fold else ([], sums)
-        for same_shape in _groups(blocks, lambda block: (len(block), len(block[0].children))):
-            builder.add_sums([unit for block in same_shape for unit in block], len(same_shape))
+        sums = [i for i in members if units.kinds[i] == SUM]
+        blocks, single = _find_blocks(sums, below) if fold else ([], sums)
+        for same_shape in _groups(blocks, lambda block: (len(block), len(below[block[0]]))):
+            steps.add([i for block in same_shape for i in block], len(same_shape))
         if single:
-            builder.add_sums(single)
-    return builder.plan()
+            steps.add(single)
+    order = np.array(steps.order)
+    layers, weights = _layers(units, order, steps.found[len(inputs) :])
+    # Zero weights stay, as -inf: EM and conditioning keep the structure.
+    return Plan(units, order, inputs, layers, SumWeights(safe_log(weights)))
 
 
-class _PlanBuilder:
-    """Collects layers while positions are handed out."""
+class _Steps:
+    """The units in buffer order, and the run of each step with the number of its blocks."""
 
     def __init__(self) -> None:
-        self._units: list[Unit] = []
-        self._position: dict[int, int] = {}
-        self._inputs: list[tuple[slice, InputLayer]] = []
-        self._layers: list[ProductLayer | SumLayer] = []
-        self._weights: list[FloatArray] = []
-        self._n_edges = 0
+        self.order: list[int] = []
+        self.found: list[tuple[slice, int | None]] = []
 
-    def _place(self, units: Sequence[Unit]) -> slice:
-        """Give units the next positions."""
-        start = len(self._units)
-        self._position.update((id(unit), start + i) for i, unit in enumerate(units))
-        self._units.extend(units)
-        return slice(start, len(self._units))
+    def add(self, units: Sequence[int], n_blocks: int | None = None) -> slice:
+        """Give the units of a step the next positions; ``n_blocks``: equal blocks of sums."""
+        run = slice(len(self.order), len(self.order) + len(units))
+        self.order.extend(units)
+        self.found.append((run, n_blocks))
+        return run
 
-    def _positions(self, units: Iterable[Unit]) -> list[int]:
-        return [self._position[id(unit)] for unit in units]
 
-    def add_inputs(self, leaves: list[InputUnit]) -> None:
-        """Add one layer per family, its units sorted by scope for locality."""
-        # Sorted, the units of one scope are a run: lookups and scales work run by run
-        for family in _groups(leaves, lambda unit: unit.layer_key):
-            family.sort(key=lambda unit: unit.scope)
-            self._inputs.append((self._place(family), family[0].layer_type.stack(family)))
+def _input_layers(units: UnitList, steps: _Steps) -> tuple[tuple[slice, InputLayer], ...]:
+    """One layer per family, its units sorted by scope for locality."""
+    places = np.flatnonzero(units.kinds == INPUT).tolist()
+    leaves = [(i, unit) for i, unit in zip(places, units.inputs) if isinstance(unit, InputUnit)]
+    layers = []
+    # Sorted, the units of one scope are a run: lookups and scales work run by run
+    for family in _groups(leaves, lambda leaf: leaf[1].layer_key):
+        family.sort(key=lambda leaf: leaf[1].scope)
+        run = steps.add([i for i, _ in family])
+        layers.append((run, family[0][1].layer_type.stack([unit for _, unit in family])))
+    return tuple(layers)
 
-    def require_common_measures(self) -> None:
-        """Refuse point masses of one layer together with densities of another.
 
-        At a point with a mass, densities are negligible. A layer accounts for point masses of
-        its own units (see `PiecewisePolynomialLayer`), not those of others.
-        """
-        layers = [layer for _, layer in self._inputs]
-        variables = [np.unique(layer.scopes) for layer in layers]
-        found, counts = np.unique(np.concatenate(variables), return_counts=True)
-        dense = [own for own, layer in zip(variables, layers) if not layer.is_discrete]
-        massive = np.concatenate([layer.massive_variables for layer in layers])
-        mixed = np.intersect1d(found[counts > 1], massive)
-        # The empty array stands in where no layer holds densities.
-        mixed = mixed[np.isin(mixed, np.concatenate([*dense, mixed[:0]]))]
-        if len(mixed):
-            variable = int(mixed[0])
-            families = {type(unit).__name__ for unit in self._units if variable in unit.scope}
-            raise CircuitPropertyError(
-                must(
-                    f"input units over variable {variable}",
-                    "be all discrete or all continuous, and of one family where some have point "
-                    "masses",
-                    "PiecewisePolynomial units hold point masses beside a density.",
-                    families=sorted(families),
-                )
+def _require_common_measures(units: UnitList, layers: Sequence[InputLayer]) -> None:
+    """Refuse point masses of one layer together with densities of another.
+
+    At a point with a mass, densities are negligible. A layer accounts for point masses of
+    its own units (see `PiecewisePolynomialLayer`), not those of others.
+    """
+    variables = [np.unique(layer.scopes) for layer in layers]
+    found, counts = np.unique(np.concatenate(variables), return_counts=True)
+    dense = [own for own, layer in zip(variables, layers) if not layer.is_discrete]
+    massive = np.concatenate([layer.massive_variables for layer in layers])
+    mixed = np.intersect1d(found[counts > 1], massive)
+    # The empty array stands in where no layer holds densities.
+    mixed = mixed[np.isin(mixed, np.concatenate([*dense, mixed[:0]]))]
+    if len(mixed):
+        variable = int(mixed[0])
+        families = {type(unit).__name__ for unit in units.inputs if variable in unit.scope}
+        raise CircuitPropertyError(
+            must(
+                f"input units over variable {variable}",
+                "be all discrete or all continuous, and of one family where some have point masses",
+                "PiecewisePolynomial units hold point masses beside a density.",
+                families=sorted(families),
             )
-
-    def add_products(self, products: list[Product]) -> None:
-        """Add a layer of products with equally many factors."""
-        children = np.array([self._positions(unit.children) for unit in products], dtype=np.intp)
-        self._layers.append(ProductLayer(self._place(products), children))
-
-    def add_sums(self, sums: list[Sum], n_blocks: int | None = None) -> None:
-        """Add a layer of sums; ``n_blocks``: number of equal blocks that they form."""
-        lengths = np.array([len(unit.children) for unit in sums], dtype=np.intp)
-        children = [i for unit in sums for i in self._positions(unit.children)]
-        edges = slice(self._n_edges, self._n_edges + len(children))
-        shape = None if n_blocks is None else (n_blocks, len(sums) // n_blocks, int(lengths[0]))
-        positions = np.array(children, dtype=np.intp)
-        self._layers.append(SumLayer(self._place(sums), edges, positions, lengths, shape))
-        self._weights.extend(unit.weights for unit in sums)
-        self._n_edges = edges.stop
-
-    def plan(self) -> Plan:
-        """Freeze the collected layers."""
-        weights = np.concatenate(self._weights) if self._weights else np.empty(0)
-        # Zero weights stay, as -inf: EM and conditioning keep the structure.
-        log_weights = safe_log(weights)
-        return Plan(
-            tuple(self._units), tuple(self._inputs), tuple(self._layers), SumWeights(log_weights)
         )
 
 
-def _levels(order: list[Unit]) -> list[list[Unit]]:
+def _layers(
+    units: UnitList, order: IntArray, steps: Sequence[tuple[slice, int | None]]
+) -> tuple[tuple[ProductLayer | SumLayer, ...], FloatArray]:
+    """Layers of the steps, with the positions of all children, and the weights of their sums."""
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    n_children = units.n_children[order]
+    ends = np.cumsum(n_children)
+    # Edges in buffer order
+    firsts = np.cumsum(units.n_children) - units.n_children
+    edges = np.arange(len(units.children)) + np.repeat(
+        firsts[order] - ends + n_children, n_children
+    )
+    children = position[units.children[edges]]
+    is_weighted = np.repeat(units.kinds == SUM, units.n_children)
+    weights = units.weights[np.cumsum(is_weighted)[edges[is_weighted[edges]]] - 1]
+    layers: list[ProductLayer | SumLayer] = []
+    n_edges = 0
+    for run, n_blocks in steps:
+        lengths = n_children[run]
+        own = children[ends[run.start] - lengths[0] : ends[run.stop - 1]]
+        if units.kinds[order[run.start]] == PRODUCT:
+            layers.append(ProductLayer(run, own.reshape(len(lengths), -1)))
+        else:
+            shape = (
+                None if n_blocks is None else (n_blocks, len(lengths) // n_blocks, int(lengths[0]))
+            )
+            layers.append(SumLayer(run, slice(n_edges, n_edges + len(own)), own, lengths, shape))
+            n_edges += len(own)
+    return tuple(layers), weights
+
+
+def _levels(below: Sequence[Sequence[int]]) -> list[list[int]]:
     """Inner units by their distance from the inputs, lowest first."""
-    level: dict[int, int] = {}
-    levels: dict[int, list[Unit]] = defaultdict(list)
-    for unit in order:
-        depth = 1 + max((level[id(child)] for child in unit.children), default=-1)
-        level[id(unit)] = depth
-        if unit.children:
-            levels[depth].append(unit)
-    return [levels[depth] for depth in sorted(levels)]
+    depths: list[int] = []
+    levels: list[list[int]] = []
+    for unit, children in enumerate(below):
+        if not children:
+            depths.append(0)
+            continue
+        depth = max([depths[child] for child in children])
+        depths.append(depth + 1)
+        if depth == len(levels):
+            levels.append([])
+        levels[depth].append(unit)
+    return levels
 
 
 def _groups(items: Iterable[_Item], key: Callable[[_Item], Hashable]) -> list[list[_Item]]:
@@ -264,13 +313,15 @@ def _groups(items: Iterable[_Item], key: Callable[[_Item], Hashable]) -> list[li
     return list(groups.values())
 
 
-def _find_blocks(sums: list[Sum]) -> tuple[list[list[Sum]], list[Sum]]:
+def _find_blocks(
+    sums: Sequence[int], below: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], list[int]]:
     """Split sums into blocks worth a matrix product and the rest."""
     blocks, single = [], []
     # Only equal children in equal order make one matrix of the weights.
-    for block in _groups(sums, lambda unit: tuple(id(child) for child in unit.children)):
+    for block in _groups(sums, lambda i: tuple(below[i])):
         # Small blocks cost more as products than as segments.
-        worthwhile = len(block) > 1 and len(block) * len(block[0].children) >= MIN_BLOCK
+        worthwhile = len(block) > 1 and len(block) * len(below[block[0]]) >= MIN_BLOCK
         if worthwhile:
             blocks.append(block)
         else:

@@ -171,8 +171,14 @@ def _rebuild(arrays: Mapping[str, np.ndarray], families: list[str]) -> Unit:
     leaves = {name: iter(_unpack(name, arrays)) for name in families}
     names = [families[kind - INPUT] for kind in kinds.tolist() if kind >= INPUT]
     inputs: list[Unit] = [family_of_name(name)(**next(leaves[name])) for name in names]
-    units = UnitList(kinds, arrays["n_children"], arrays["children"], arrays["weights"], inputs)
-    return units.linked()[-1]
+    units = UnitList(
+        np.minimum(kinds, INPUT),
+        arrays["n_children"].astype(np.int64),
+        arrays["children"].astype(np.int64),
+        arrays["weights"].astype(np.float64),
+        inputs,
+    )
+    return units.linked[-1]
 
 
 def _check_graph(arrays: Mapping[str, np.ndarray], families: list[str]) -> None:
@@ -193,9 +199,13 @@ def _check_graph(arrays: Mapping[str, np.ndarray], families: list[str]) -> None:
         raise CircuitFileError("Units of a circuit file must follow their children.")
     if kinds.min() < 0 or kinds.max() >= INPUT + len(families):
         raise CircuitFileError("Units of a circuit file must be of the kinds its header names.")
+    if ((n_children > 0) != (kinds < INPUT)).any():
+        raise CircuitFileError("Sums and products of a circuit file, and no others, have children.")
     weights = arrays["weights"]
     if weights.dtype.kind not in "iuf" or weights.shape != (n_children[kinds == SUM].sum(),):
         raise CircuitFileError("A circuit file must hold one weight per child of a sum.")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise CircuitFileError("Weights of a circuit file must be finite and non-negative.")
     for number, name in enumerate(families, start=INPUT):
         lengths = {len(arrays[key]) for key in _shape_names(name, arrays)}
         if lengths != {(kinds == number).sum()}:

@@ -27,7 +27,7 @@ from skcircuits.circuits.queries._marginals import (
     log_probability,
     require_gradients,
 )
-from skcircuits.circuits.structure.properties import are_decomposable, are_smooth, is_deterministic
+from skcircuits.circuits.structure.properties import is_deterministic
 from skcircuits.circuits.structure.units import Immutable, Unit
 from skcircuits.exceptions import CircuitPropertyError, must, require, require_count
 from skcircuits.numerics._arrays import float_array
@@ -43,7 +43,10 @@ class CircuitQueries(Immutable, ABC):
     The columns of ``X`` are indexed by the variables. NaN denotes a missing value.
     """
 
-    root: Unit
+    @property
+    @abstractmethod
+    def root(self) -> Unit:
+        """The root unit."""
 
     @property
     @abstractmethod
@@ -53,7 +56,7 @@ class CircuitQueries(Immutable, ABC):
     @property
     def variables(self) -> tuple[int, ...]:
         """Indices of the variables, sorted."""
-        return self.plan.units[-1].scope
+        return self.plan.variables
 
     @cached_property
     def cardinalities(self) -> dict[int, int]:
@@ -314,8 +317,7 @@ class CircuitQueries(Immutable, ABC):
 
     @cached_property
     def _is_tractable(self) -> tuple[bool, bool]:
-        # The plan lists the units already
-        return are_smooth(self.plan.units), are_decomposable(self.plan.units)
+        return self.plan.is_smooth, self.plan.is_decomposable
 
     @cached_property
     def _is_deterministic(self) -> bool:

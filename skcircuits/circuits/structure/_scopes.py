@@ -14,7 +14,7 @@ from operator import or_
 
 import numpy as np
 
-from skcircuits.circuits.structure.units import LeafUnit, Product, Scope, Sum, Unit
+from skcircuits.circuits.structure.units import LeafUnit, Product, Scope, Sum, Unit, UnitList
 from skcircuits.protocols import BoolArray, FloatArray
 
 # Kinds of fields: one bit per state, or one per interval between end points
@@ -79,24 +79,33 @@ class VariableSets:
 
     def union(self, parts: tuple[VariableSet, ...]) -> VariableSet:
         """The union of some sets."""
-        if len(parts) == 1:
-            return parts[0]
         if parts not in self._unions:
             self._unions[parts] = self.of(reduce(or_, (part.mask for part in parts)))
         return self._unions[parts]
 
     def of_units(self, order: Iterable[Unit]) -> dict[int, VariableSet]:
         """Scope of each unit by its id; children come before parents."""
-        sets: dict[int, VariableSet] = {}
+        distinct = {id(unit): unit for unit in order}
+        return dict(zip(distinct, self.of_list(UnitList.of(list(distinct.values())))))
+
+    def of_list(self, units: UnitList) -> list[VariableSet]:
+        """Scope of each unit of a list."""
+        sets: list[VariableSet] = []
         leaves: dict[Scope, VariableSet] = {}
-        for unit in order:
-            if unit.children:
-                parts = dict.fromkeys([sets[id(child)] for child in unit.children])
-                sets[id(unit)] = self.union(tuple(parts))
+        inputs = iter(units.inputs)
+        for places in units.below():
+            if places:
+                parts = [sets[place] for place in places]
+                # Most sums are smooth
+                if parts.count(parts[0]) == len(parts):
+                    sets.append(parts[0])
+                else:
+                    sets.append(self.union(tuple(dict.fromkeys(parts))))
             else:
-                if unit.scope not in leaves:
-                    leaves[unit.scope] = self.of(mask_of(unit.scope))
-                sets[id(unit)] = leaves[unit.scope]
+                scope = next(inputs).scope
+                if scope not in leaves:
+                    leaves[scope] = self.of(mask_of(scope))
+                sets.append(leaves[scope])
         return sets
 
 

@@ -8,6 +8,8 @@ from itertools import combinations, product
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from skcircuits.circuits.structure._scopes import (
     Supports,
     VariableSet,
@@ -18,12 +20,15 @@ from skcircuits.circuits.structure._scopes import (
     positive_children,
 )
 from skcircuits.circuits.structure.units import (
+    PRODUCT,
+    SUM,
     LeafUnit,
     Product,
     Rooted,
     Scope,
     Sum,
     Unit,
+    UnitList,
     topological_order,
 )
 from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must, require
@@ -54,7 +59,8 @@ def is_smooth(circuit: Rooted) -> bool:
     False
     """
     require("root", "a circuit", circuit=circuit)
-    return are_smooth(topological_order(circuit.root))
+    units = UnitList.of(topological_order(circuit.root))
+    return are_smooth(units, VariableSets().of_list(units))
 
 
 def is_decomposable(circuit: Rooted) -> bool:
@@ -77,29 +83,25 @@ def is_decomposable(circuit: Rooted) -> bool:
     False
     """
     require("root", "a circuit", circuit=circuit)
-    return are_decomposable(topological_order(circuit.root))
+    units = UnitList.of(topological_order(circuit.root))
+    return are_decomposable(units, VariableSets().of_list(units))
 
 
-def are_smooth(units: Sequence[Unit]) -> bool:
-    """Whether the sums among some units, children before parents, are smooth."""
-    scopes = VariableSets().of_units(units)
-    return all(
-        scopes[id(child)] is scopes[id(unit)]
-        for unit in units
-        if isinstance(unit, Sum)
-        for child in unit.children
-    )
+def are_smooth(units: UnitList, scopes: Sequence[VariableSet]) -> bool:
+    """Whether the sums in a list of units with these scopes are smooth."""
+    sizes = np.array([scope.size for scope in scopes])
+    # Scopes of children are parts of the scope of the sum: those as large are equal
+    is_same = sizes[units.children] == np.repeat(sizes, units.n_children)
+    return bool(is_same[np.repeat(units.kinds == SUM, units.n_children)].all())
 
 
-def are_decomposable(units: Sequence[Unit]) -> bool:
-    """Whether the products among some units, children before parents, are decomposable."""
-    scopes = VariableSets().of_units(units)
-    return all(
-        # Scopes are disjoint where they are together as large as their union
-        sum([scopes[id(child)].size for child in unit.children]) == scopes[id(unit)].size
-        for unit in units
-        if isinstance(unit, Product)
-    )
+def are_decomposable(units: UnitList, scopes: Sequence[VariableSet]) -> bool:
+    """Whether the products in a list of units with these scopes are decomposable."""
+    sizes = np.array([scope.size for scope in scopes])
+    # Scopes are disjoint where they are together as large as their union
+    parents = np.repeat(np.arange(len(sizes)), units.n_children)
+    together = np.bincount(parents, sizes[units.children], len(sizes))
+    return bool((together == sizes)[units.kinds == PRODUCT].all())
 
 
 def is_structured_decomposable(circuit: Rooted) -> bool:

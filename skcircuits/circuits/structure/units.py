@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import islice
 from operator import attrgetter, is_
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -305,6 +305,13 @@ def scale_unit(unit: Unit, log_factor: float) -> Unit:
 
     Raises ``CircuitPropertyError`` if the factor is out of all proportion.
     """
+    for weight in scaling_weights(log_factor):
+        unit = Sum([unit], weights=[weight])
+    return unit
+
+
+def scaling_weights(log_factor: float) -> list[float]:
+    """Weights of the sums with one child that multiply a unit by a number."""
     largest = MAX_SCALING_SUMS * MAX_LOG_WEIGHT
     if not abs(log_factor) <= largest:
         condition = f"lie within ±{largest:g}"
@@ -314,19 +321,23 @@ def scale_unit(unit: Unit, log_factor: float) -> Unit:
         )
     # Several sums of equal weight: each factor is a float, their product need not be.
     n_sums = int(np.ceil(abs(log_factor) / MAX_LOG_WEIGHT))
-    for _ in range(n_sums):
-        unit = Sum([unit], weights=[float(np.exp(log_factor / n_sums))])
-    return unit
+    return [float(np.exp(log_factor / n_sums))] * n_sums if n_sums else []
 
 
 def log_weighted_sum(children: Sequence[Unit], log_weights: FloatArray) -> Sum:
     """Sum with weights by their logarithms; those too small for a float go into own sums."""
+    weights, apart = split_log_weights(log_weights)
+    scaled = [scale_unit(child, own) for child, own in zip(children, apart.tolist())]
+    return Sum(scaled, weights=weights)
+
+
+def split_log_weights(log_weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Weights that floats can hold, and logarithms of the factors that are left for the terms."""
     # Not even these are dropped: the children they weigh may be as large as they are small.
     is_apart = (log_weights < MIN_LOG_WEIGHT) & ~np.isneginf(log_weights)
     # As much as a float can hold stays here: weights that sum to one still do
     apart = np.where(is_apart, log_weights + MAX_LOG_WEIGHT, 0.0)
-    scaled = [scale_unit(child, own) for child, own in zip(children, apart.tolist())]
-    return Sum(scaled, weights=np.exp(log_weights - apart))
+    return np.exp(log_weights - apart), apart
 
 
 def topological_order(root: Unit) -> list[Unit]:
@@ -364,26 +375,35 @@ def depth_first(root: _Node, below: Callable[[_Node], Sequence[_Node]]) -> list[
     # Without recursion: circuits may be deep
     order: list[_Node] = []
     seen: set[int] = set()
-    stack: list[tuple[_Node, bool]] = [(root, False)]
+    stack: list[_Node | None] = [root]
     while stack:
-        node, below_is_done = stack.pop()
-        if below_is_done:
+        node = stack.pop()
+        if node is None:
+            # All below the next node is done
+            node = stack.pop()
+            assert node is not None
             order.append(node)
         elif id(node) not in seen:
             seen.add(id(node))
-            stack.append((node, True))
-            stack.extend((other, False) for other in reversed(below(node)))
+            others = below(node)
+            if others:
+                stack += node, None
+                stack += others[::-1]
+            else:
+                order.append(node)
     return order
 
 
 SUM, PRODUCT, INPUT = 0, 1, 2
 
 
-class UnitList(NamedTuple):
-    """Units without links: a list, children before parents, that names children by their places.
+@dataclass(frozen=True, eq=False)
+class UnitList:
+    """Units without links: arrays, children before parents, that name children by their places.
 
-    The form of circuits in files and pickles: linked units would be pickled by recursion, one level
-    of the circuit at a time.
+    The form in which circuits are compiled and stored: linked units would be pickled by recursion,
+    one level of the circuit at a time. ``kinds`` and ``n_children`` have an entry per unit,
+    ``children`` one per edge, ``weights`` one per edge of a sum.
     """
 
     kinds: IntArray
@@ -397,31 +417,53 @@ class UnitList(NamedTuple):
         """Take the links out."""
         place = {id(unit): i for i, unit in enumerate(units)}
         kinds = [_kind(unit) for unit in units]
-        return cls(
+        below = [unit.children for unit in units]
+        found = cls(
             np.array(kinds, dtype=np.int16),
-            np.array([len(unit.children) for unit in units], dtype=np.int64),
-            np.array([place[id(c)] for unit in units for c in unit.children], dtype=np.int64),
+            np.array([len(children) for children in below], dtype=np.int64),
+            np.array([place[id(c)] for children in below for c in children], dtype=np.int64),
             np.concatenate(
                 [unit.weights for unit in units if isinstance(unit, Sum)] or [np.empty(0)]
             ),
             [unit for unit, kind in zip(units, kinds) if kind == INPUT],
         )
+        # The units themselves, not equal ones: their identities are keys
+        vars(found)["linked"] = tuple(units)
+        return found
 
-    def linked(self) -> list[Unit]:
-        """Build the units again around the input units."""
-        weights, inputs = iter(self.weights), iter(self.inputs)
-        ends = np.cumsum(self.n_children).tolist()
+    def __getstate__(self) -> dict[str, object]:
+        """Omit the linked units."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A frozen record refuses to be set, even here
+        vars(self).update(state)
+
+    @cached_property
+    def linked(self) -> tuple[Unit, ...]:
+        """The units, built around the input units when they are asked for."""
+        self.weights.flags.writeable = False
+        inputs = iter(self.inputs)
         built: list[Unit] = []
+        start = 0
         # Children come first in the list, so that one sweep links everything
-        for kind, size, end in zip(self.kinds.tolist(), self.n_children.tolist(), ends):
-            below = [built[place] for place in self.children[end - size : end]]
-            if kind == SUM:
-                built.append(Sum(below, weights=list(islice(weights, size))))
-            elif kind == PRODUCT:
-                built.append(Product(below))
-            else:
+        for kind, places in zip(self.kinds.tolist(), self.below()):
+            if kind == INPUT:
                 built.append(next(inputs))
-        return built
+                continue
+            children = tuple([built[place] for place in places])
+            if kind == SUM:
+                end = start + len(places)
+                built.append(linked_sum(children, self.weights[start:end]))
+                start = end
+            else:
+                built.append(linked_product(children))
+        return tuple(built)
+
+    def below(self) -> list[list[int]]:
+        """Places of the children of each unit."""
+        places, ends = self.children.tolist(), np.cumsum(self.n_children).tolist()
+        return [places[start:end] for start, end in zip([0, *ends], ends)]
 
 
 def _kind(unit: Unit) -> int:

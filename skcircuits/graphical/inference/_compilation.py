@@ -3,34 +3,35 @@
 A bucket that holds ``p(x | separator)`` becomes one sum unit per state of its separator: over the
 states of x, an indicator times the units of the child buckets in the context that the state
 completes. Impossible contexts are skipped. Contexts with equal distributions and equal children
-share one unit, so that the circuit is context-minimal. Units are numbers in arrays until duplicates
-are merged; only distinct ones are built. Probabilities that floats cannot hold are logarithms, and
-become products of several weights.
+share one unit, so that the circuit is context-minimal. Units are places in a list, and the result
+is that list: no sum or product is made before somebody asks for it. Probabilities that floats
+cannot hold are logarithms, and become products of several weights.
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skcircuits.circuits import Indicator, Product
+from skcircuits.circuits import Indicator
 from skcircuits.circuits.inputs.discrete import linked_categorical
 from skcircuits.circuits.structure.units import (
+    INPUT,
+    PRODUCT,
+    SUM,
     Unit,
-    linked_product,
-    linked_sum,
-    log_weighted_sum,
+    UnitList,
+    scaling_weights,
+    split_log_weights,
 )
 from skcircuits.exceptions import must
 from skcircuits.graphical.inference._elimination import EliminationTree
 from skcircuits.graphical.inference._posterior import Solution
-from skcircuits.graphical.inference._propagation import Number, align, spread
+from skcircuits.graphical.inference._propagation import align, spread
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Up to this many keys, a dictionary is faster than a sort.
@@ -38,8 +39,11 @@ _FEW_KEYS = 256
 # Number of bits in which weights of equal contexts may differ after normalisation.
 _ROUNDING_BITS = 6
 
+_NO_WEIGHTS = np.empty(0)
+_Cell = TypeVar("_Cell", bound=np.generic)
 
-def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose: int) -> Unit:
+
+def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose: int) -> UnitList:
     """Build the units of ``p(hidden | observed)`` for one evidence, component by component.
 
     The root is normalised, smooth, deterministic and structured-decomposable. MemoryError,
@@ -48,36 +52,68 @@ def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose:
     if not solutions:
         way_out = "Use log_partition(evidence) if all variables are observed."
         raise ValueError(must("evidence", "leave at least one variable unobserved", way_out))
-    # Components are independent given the evidence: their product is the circuit.
     traces = [_trace(solution) for solution in solutions]
     _check_edges(sum(trace.n_edges for trace in traces), max_edges, verbose)
-    with _collector_paused():
-        roots = [_build(trace, verbose) for trace in traces]
-    return roots[0] if len(roots) == 1 else Product(roots)
+    units = _Units()
+    roots = [_build(trace, units, verbose) for trace in traces]
+    # Components are independent given the evidence: their product is the circuit.
+    if len(roots) > 1:
+        units.add_products(np.array([roots]))
+    return units.listed()
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pause the garbage collector of cycles: it took four fifths of the time of a million edges."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+class _Units:
+    """The units built so far: blocks of arrays, children by the places of all units."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._blocks: list[tuple[int, IntArray, IntArray, FloatArray]] = []
+        self._inputs: list[Unit] = []
+
+    def add_inputs(self, units: Sequence[Unit]) -> IntArray:
+        """Append input units; here and below, the places of the new units."""
+        self._inputs += units
+        none = np.zeros(len(units), dtype=np.int64)
+        return self._add(INPUT, none, none[:0], _NO_WEIGHTS)
+
+    def add_products(self, children: IntArray) -> IntArray:
+        """Append products, (n, factors)."""
+        lengths = np.full(len(children), children.shape[1])
+        return self._add(PRODUCT, lengths, children.ravel(), _NO_WEIGHTS)
+
+    def add_sums(self, lengths: IntArray, children: IntArray, weights: FloatArray) -> IntArray:
+        """Append sums, whose terms follow each other."""
+        return self._add(SUM, lengths, children, weights)
+
+    def _add(
+        self, kind: int, lengths: IntArray, children: IntArray, weights: FloatArray
+    ) -> IntArray:
+        places = np.arange(self.size, self.size + len(lengths))
+        self.size += len(lengths)
+        self._blocks.append((kind, lengths, children, weights))
+        return places
+
+    def listed(self) -> UnitList:
+        """All units, the root last."""
+        kinds, lengths, children, weights = zip(*self._blocks)
+        return UnitList(
+            np.repeat(np.array(kinds, dtype=np.int16), list(map(len, lengths))),
+            np.concatenate(lengths),
+            np.concatenate(children),
+            np.concatenate(weights),
+            self._inputs,
+        )
 
 
 class _Weights(NamedTuple):
-    """Probabilities, or their logarithms: (states, *separator), or a row per context."""
+    """Probabilities, or their logarithms: (states, *separator), or a row per context.
+
+    ``are_possible``: which of them are not zero.
+    """
 
     values: FloatArray
+    are_possible: BoolArray
     are_logs: bool
-
-    @property
-    def are_possible(self) -> BoolArray:
-        """Which of them are not zero."""
-        return self.values > (-np.inf if self.are_logs else 0.0)
 
 
 class _Trace(NamedTuple):
@@ -106,7 +142,9 @@ def _trace(solution: Solution) -> _Trace:
     for step, (bucket, conditional) in enumerate(zip(tree.buckets, solution.conditionals)):
         logs = solution.log_conditionals.get(step)
         values = conditional if logs is None else logs
-        weights.append(_Weights(spread(values[0], tree.shape(bucket.axes)), logs is not None))
+        table = spread(values[0], tree.shape(bucket.axes))
+        are_possible = table > (0.0 if logs is None else -np.inf)
+        weights.append(_Weights(table, are_possible, logs is not None))
     reached: list[BoolArray] = [np.ones(0, dtype=bool)] * len(tree.buckets)
     # The root has no separator, and its only context is reachable
     reached[-1] = np.ones((), dtype=bool)
@@ -134,110 +172,140 @@ def _check_edges(n_edges: int, max_edges: int, verbose: int) -> None:
 
 
 class _Bucket(NamedTuple):
-    """Distinct units of a bucket, and the index (*separator) of the unit of each context, or -1."""
+    """Places of the distinct units of a bucket, and which of them each context (*separator) has.
 
-    units: list[Unit]
-    places: IntArray
+    -1 for contexts that cannot be reached.
+    """
+
+    units: IntArray
+    which: IntArray
 
 
-def _build(trace: _Trace, verbose: int) -> Unit:
-    """Build the units of a component from the leaves to the root."""
+def _build(trace: _Trace, units: _Units, verbose: int) -> int:
+    """Build the units of a component from the leaves to the root; the place of its root."""
     built: list[_Bucket] = []
     n_buckets = len(trace.tree.buckets)
     for step, (bucket, reached) in enumerate(zip(trace.tree.buckets, trace.reached), start=1):
         weights = trace.weights[step - 1]
-        rows = weights._replace(values=_in_reach(weights.values, reached))
+        rows = _Weights(
+            _in_reach(weights.values, reached),
+            _in_reach(weights.are_possible, reached),
+            weights.are_logs,
+        )
         # Input units hold plain numbers
         if bucket.children or weights.are_logs:
             children = [built[child] for child in bucket.children]
             contexts = [
-                align(child.places[None], trace.tree.buckets[index].separator, bucket.axes)[0]
-                for index, child in zip(bucket.children, children)
+                align(child.which[None], trace.tree.buckets[number].separator, bucket.axes)[0]
+                for number, child in zip(bucket.children, children)
             ]
             below = [_in_reach(spread(table, weights.values.shape), reached) for table in contexts]
-            units, index = _sums(bucket.variable, rows, [c.units for c in children], below)
+            made, which = _sums(units, bucket.variable, rows, [c.units for c in children], below)
         else:
-            units, index = _categoricals(bucket.variable, rows.values)
-        if len(index) == reached.size:
-            places = index.reshape(reached.shape)
+            made, which = _categoricals(units, bucket.variable, rows.values)
+        if len(which) == reached.size:
+            index = which.reshape(reached.shape)
         else:
-            places = np.full(reached.shape, -1, dtype=np.int64)
-            places[reached] = index
-        built.append(_Bucket(units, places))
+            index = np.full(reached.shape, -1, dtype=np.int64)
+            index[reached] = which
+        built.append(_Bucket(made, index))
         if verbose:
-            print(f"[compile] variable {step}/{n_buckets}: {len(units):,} units")
-    return built[-1].units[0]
+            print(f"[compile] variable {step}/{n_buckets}: {len(made):,} units")
+    return int(built[-1].units[0])
 
 
-def _in_reach(table: NDArray[Number], reached: BoolArray) -> NDArray[Number]:
+def _in_reach(table: NDArray[_Cell], reached: BoolArray) -> NDArray[_Cell]:
     """One row per reachable context; other contexts are not processed."""
     flat = table.reshape(len(table), -1)
     return (flat if reached.all() else flat[:, reached.ravel()]).T
 
 
-def _categoricals(variable: int, weights: FloatArray) -> tuple[list[Unit], IntArray]:
-    """One input unit per distinct distribution, and the index of the unit of each context."""
+def _categoricals(units: _Units, variable: int, weights: FloatArray) -> tuple[IntArray, IntArray]:
+    """One input unit per distinct distribution, and which of them each context has."""
     first, index = _distinct_rows(_rounded(weights))
     masses = weights[first]
     masses.flags.writeable = False
-    return [linked_categorical(variable, row) for row in masses], index
+    return units.add_inputs([linked_categorical(variable, row) for row in masses]), index
 
 
 def _sums(
-    variable: int, weights: _Weights, children: list[list[Unit]], contexts: list[IntArray]
-) -> tuple[list[Unit], IntArray]:
-    """Sum units ``sum_x weights[x] [X = x] prod(children[x])`` of the contexts, and their places.
+    units: _Units,
+    variable: int,
+    weights: _Weights,
+    children: list[IntArray],
+    contexts: list[IntArray],
+) -> tuple[IntArray, IntArray]:
+    """Sum units ``sum_x weights[x] [X = x] prod(children[x])``, and which each context has.
 
-    ``weights`` and the places of the children in each context have the shape (n, states).
+    ``weights`` and which children each context has are of the shape (n, states).
     """
-    products, factors = _products(variable, weights.are_possible, children, contexts)
+    products, factors = _products(units, variable, weights.are_possible, children, contexts)
     # Sums of the same products with nearly equal weights differ only by rounding.
     first, index = _distinct_rows(np.concatenate([factors, _rounded(weights.values)], axis=1))
-    live = factors[first] >= 0
-    terms = [products[place] for place in factors[first][live].tolist()]
-    values = weights.values[first][live]
-    values.flags.writeable = False
-    link: Callable[[tuple[Unit, ...], FloatArray], Unit] = (
-        log_weighted_sum if weights.are_logs else linked_sum
-    )
-    units: list[Unit] = []
-    start = 0
-    for end in np.cumsum(live.sum(axis=1)).tolist():
-        # A sum with a single term is replaced by the term, whose weight is one.
-        alone = end == start + 1
-        units.append(terms[start] if alone else link(tuple(terms[start:end]), values[start:end]))
-        start = end
-    return units, index
+    chosen = factors[first]
+    live = chosen >= 0
+    terms, values = products[chosen[live]], weights.values[first][live]
+    lengths = live.sum(axis=1)
+    alone = lengths == 1
+    if not alone.any():
+        return _add_sums(units, lengths, terms, values, weights.are_logs), index
+    # A sum with a single term is replaced by the term, whose weight is one.
+    is_alone = np.repeat(alone, lengths)
+    made = np.empty(len(first), dtype=np.int64)
+    made[alone] = terms[is_alone]
+    others = lengths[~alone], terms[~is_alone], values[~is_alone]
+    if len(others[0]):
+        made[~alone] = _add_sums(units, *others, weights.are_logs)
+    return made, index
+
+
+def _add_sums(
+    units: _Units, lengths: IntArray, terms: IntArray, weights: FloatArray, are_logs: bool
+) -> IntArray:
+    """Append sums with these weights, or with weights by their logarithms."""
+    if are_logs:
+        weights, apart = split_log_weights(weights)
+        for i in np.flatnonzero(apart):
+            for weight in scaling_weights(float(apart[i])):
+                scaled = units.add_sums(np.ones(1, np.int64), terms[[i]], np.array([weight]))
+                terms[i] = scaled[0]
+    return units.add_sums(lengths, terms, weights)
 
 
 def _products(
-    variable: int, live: BoolArray, children: list[list[Unit]], contexts: list[IntArray]
-) -> tuple[list[Unit], IntArray]:
-    """Products of an indicator and one unit of each child; (n, states) places, -1 where dead.
+    units: _Units,
+    variable: int,
+    live: BoolArray,
+    children: list[IntArray],
+    contexts: list[IntArray],
+) -> tuple[IntArray, IntArray]:
+    """Products of an indicator and a unit of each child; which (n, states) have, -1 where dead.
 
     Without children, these are the indicators.
     """
     # One key per state and choice of children.
     states, rows = live.T.nonzero()
     keys, n_keys = states, live.shape[1]
-    chosen = [places[rows, states] for places in contexts]
-    for units, places in zip(children, chosen):
+    chosen = [index[rows, states] for index in contexts]
+    for below, index in zip(children, chosen):
         # Keys must stay integers: they are renumbered before they could overflow
-        if n_keys * len(units) > 2**62:
+        if n_keys * len(below) > 2**62:
             _, keys = np.unique(keys, return_inverse=True)
             n_keys = int(keys.max()) + 1
-        keys, n_keys = keys * len(units) + places, n_keys * len(units)
+        keys, n_keys = keys * len(below) + index, n_keys * len(below)
     first, which = _distinct(keys)
     index = np.full(live.shape, -1, dtype=np.int64)
     index[rows, states] = which
     indicators = _indicators(variable, live.shape[1])
-    columns = [
-        [units[place] for place in places[first].tolist()]
-        for units, places in zip([indicators, *children], [states, *chosen])
-    ]
+    used = list(dict.fromkeys(states.tolist()))
+    made = np.empty(live.shape[1], dtype=np.int64)
+    made[used] = units.add_inputs([indicators[state] for state in used])
     if not children:
-        return columns[0], index
-    return [linked_product(factors) for factors in zip(*columns)], index
+        return made[states[first]], index
+    factors = np.empty((len(first), 1 + len(children)), dtype=np.int64)
+    for column, (below, own) in enumerate(zip([made, *children], [states, *chosen])):
+        factors[:, column] = below[own[first]]
+    return units.add_products(factors), index
 
 
 @lru_cache(maxsize=4096)
@@ -277,8 +345,8 @@ def _distinct(keys: NDArray[Any]) -> tuple[IntArray, IntArray]:
 
 def _first_and_group(keys: list[Any]) -> tuple[IntArray, IntArray]:
     """The same without a sort, which has a larger overhead for few keys."""
-    groups: dict[Any, int] = {}
-    index = np.array([groups.setdefault(key, len(groups)) for key in keys], dtype=np.int64)
+    groups = dict(zip(dict.fromkeys(keys), range(len(keys))))
+    index = np.array([*map(groups.__getitem__, keys)], dtype=np.int64)
     first = np.empty(len(groups), dtype=np.int64)
     first[index[::-1]] = np.arange(len(keys) - 1, -1, -1)  # the last write stays
     return first, index

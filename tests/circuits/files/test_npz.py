@@ -175,6 +175,7 @@ def test_newer_versions_name_the_way_out(path, arrays):
         {"kinds": np.zeros((7, 2), dtype=np.int16)},
         {"n_children": np.array([0, 0, 2, 0, 0, 2, -2])},
         {"n_children": np.array([0, 0, 2, 0, 0, 6, -2])},
+        {"n_children": np.array([0, 0, 0, 2, 0, 2, 2])},
         {"n_children": np.array([0, 0, 2, 0, 0, 2, 200])},
         {"n_children": np.array([0, 0, 2**62, 2**62, 2**62, 2**62, 2])},
         {"n_children": np.array([0, 0, 2**62, 2**62, 2**62, 2**62, 6])},

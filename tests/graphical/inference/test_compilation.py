@@ -1,6 +1,6 @@
 """Compiled circuits: the same distribution, with the promised properties."""
 
-import gc
+import pickle
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 
 from skcircuits.circuits import (
+    Circuit,
     is_decomposable,
     is_deterministic,
     is_smooth,
@@ -167,6 +168,12 @@ def test_impossible_contexts_are_not_built():
     assert_allclose(circuit.log_prob([[7, 7, 0], [7, 8, 0]]), [-np.log(600), -np.inf])
 
 
-def test_the_collector_works_again_after_a_compilation():
-    random_potts().compile()
-    assert gc.isenabled()
+def test_units_are_made_when_the_root_is_asked_for():
+    circuit = random_potts().compile()
+    row = np.array([0.0, np.nan, 1.0, np.nan, 2.0, np.nan])
+    value, copy = circuit.log_prob([row]), pickle.loads(pickle.dumps(circuit))
+    assert "root" not in vars(circuit)
+    assert circuit.plan.units[-1] is circuit.root
+    for other in (copy, Circuit(circuit.root)):
+        assert (other.n_units, other.n_edges) == (circuit.n_units, circuit.n_edges)
+        assert_allclose(other.log_prob([row]), value, rtol=1e-14)
