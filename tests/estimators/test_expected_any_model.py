@@ -178,7 +178,10 @@ def test_decision_functions_of_pairs_choose_classes():
     """Six pairs of four classes: columns are no classes."""
     X, y, incomplete = table(n=200)
     y = np.digitize(y, np.quantile(y, [0.25, 0.5, 0.75]))
-    settings = {"density": GaussianMixtureDensity(n_components=1), "random_state": 0}
+    settings = {
+        "density": GaussianMixtureDensity(n_components=1, covariance_type="full"),
+        "random_state": 0,
+    }
     pairs, classes = (
         ExpectedPredictionClassifier(SVC(decision_function_shape=shape), **settings).fit(X, y)
         for shape in ("ovo", "ovr")
@@ -197,7 +200,10 @@ def test_stacks_decide_pairs_if_their_final_classifier_does():
     y = np.digitize(y, np.quantile(y, [0.3, 0.6]))
     final = make_pipeline(StandardScaler(), SVC(decision_function_shape="ovo"))
     stack = StackingClassifier([("a", LogisticRegression(max_iter=500))], final)
-    settings = {"density": GaussianMixtureDensity(n_components=1), "random_state": 0}
+    settings = {
+        "density": GaussianMixtureDensity(n_components=1, covariance_type="full"),
+        "random_state": 0,
+    }
     wrapped = ExpectedPredictionClassifier(stack, **settings).fit(X, y)
     assert wrapped.decision_function(incomplete).shape == (200, 3)
     assert wrapped.score(incomplete, y) > 0.6
@@ -211,7 +217,7 @@ def test_selected_columns_decide_as_their_classifier_does(shape, n_classes):
     X[:, -1] *= 1e-9  # nothing depends on this column
     svc = SVC(kernel="linear", decision_function_shape=shape)
     model = RFE(svc, n_features_to_select=X.shape[1] - 1).fit(X, y)
-    density = GaussianMixtureDensity(n_components=1)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full")
     wrapped = ExpectedPredictionClassifier(FrozenEstimator(model), density=density, random_state=0)
     incomplete = X.copy()
     incomplete[:, -1] = np.nan
@@ -230,7 +236,7 @@ def test_thresholds_decide_about_expectations(response_method):
         pos_label="high",
         response_method=response_method,
     )
-    density = GaussianMixtureDensity(n_components=1)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full")
     settings = {"density": density, "stacking": False, "random_state": 0}
     wrapped = ExpectedPredictionClassifier(model, **settings).fit(X, y)
     assert wrapped.method_ == "exact: logistic link of a linear model"
@@ -248,7 +254,10 @@ def test_votes_of_classifiers_of_several_targets():
     first = np.array(["low", "high"])[(y > np.median(y)).astype(int)]
     second = np.digitize(X[:, 1], np.quantile(X[:, 1], [0.3, 0.6])).astype(str)
     targets = np.column_stack([first, second])
-    settings = {"density": GaussianMixtureDensity(n_components=1), "random_state": 0}
+    settings = {
+        "density": GaussianMixtureDensity(n_components=1, covariance_type="full"),
+        "random_state": 0,
+    }
     both = ExpectedPredictionClassifier(MultiOutputClassifier(LinearSVC()), **settings)
     predicted = both.fit(X, targets).predict(incomplete)
     assert both.method_.startswith("draws")
@@ -264,7 +273,9 @@ def test_labels_that_do_not_exclude_each_other():
     labels = np.column_stack([y > np.median(y), X[:, 1] > X[:, 2], X[:, 3] > 3.0]).astype(int)
     model = OneVsRestClassifier(LogisticRegression(max_iter=500))
     wrapped = ExpectedPredictionClassifier(
-        model, density=GaussianMixtureDensity(n_components=1), random_state=0
+        model,
+        density=GaussianMixtureDensity(n_components=1, covariance_type="full"),
+        random_state=0,
     ).fit(X, labels)
     assert wrapped.method_ == "exact: logistic link of a linear model"
     probabilities = wrapped.predict_proba(incomplete)

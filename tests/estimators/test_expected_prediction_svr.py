@@ -26,7 +26,7 @@ from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussi
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Delta, Hamming, Laplacian
 
-ONE = GaussianMixtureDensity(n_components=1, random_state=0)
+ONE = GaussianMixtureDensity(n_components=1, covariance_type="full", random_state=0)
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +244,7 @@ def test_numbers_never_seen_count_as_missing_like_labels_do():
 def test_weights_reach_the_density(table):
     X, y, _ = table
     weights = np.r_[np.ones(75), np.zeros(75)]
-    density = GaussianMixtureDensity(n_components=1, random_state=0)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full", random_state=0)
     weighted = ExpectedPredictionSVR(density=density).fit(X, y, sample_weight=weights)
     half = ExpectedPredictionSVR(density=density).fit(X[:75], y[:75])
     np.testing.assert_allclose(weighted.density_.means_, half.density_.means_, rtol=1e-6)
@@ -437,7 +437,9 @@ def test_searches_choose_parameters_of_kernels(table):
 
 def test_a_tolerance_that_rounding_never_meets_ends():
     X, y = np.random.default_rng(0).normal(size=(2, 60, 1))
-    model = ExpectedPredictionSVR(tol=1e-320, density=GaussianMixtureDensity(n_components=1))
+    model = ExpectedPredictionSVR(
+        tol=1e-320, density=GaussianMixtureDensity(n_components=1, covariance_type="full")
+    )
     with pytest.warns(ConvergenceWarning, match="early"):
         model.fit(X, y[:, 0])
     assert np.isfinite(model.predict(X)).all()

@@ -17,7 +17,7 @@ from skcircuits import (
 )
 from skcircuits.inspection import ExpectedPredictionDisplay
 
-DENSITY = GaussianMixtureDensity(n_components=1)
+DENSITY = GaussianMixtureDensity(n_components=1, covariance_type="full")
 
 
 @pytest.fixture(autouse=True)

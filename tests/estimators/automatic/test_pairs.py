@@ -65,8 +65,13 @@ def houses():
     return pd.DataFrame({**columns, "district": np.array(list("abc"))[district]})
 
 
-def test_skewed_numbers_given_a_category(houses):
-    density = AutomaticDensity(random_state=0).fit(houses)
+@pytest.fixture(scope="module")
+def density_of_houses(houses):
+    return AutomaticDensity(random_state=0).fit(houses)
+
+
+def test_skewed_numbers_given_a_category(houses, density_of_houses):
+    density = density_of_houses
     assert density.selection_[0]["transformation"] == "johnson"
     errors = []
     for limit in houses["lot"].quantile([0.5, 0.75, 0.9]).tolist():
@@ -75,8 +80,8 @@ def test_skewed_numbers_given_a_category(houses):
     assert np.abs(errors).mean() < 0.025
 
 
-def test_comparisons_of_skewed_columns_are_exact(houses):
-    density = AutomaticDensity(random_state=0).fit(houses)
+def test_comparisons_of_skewed_columns_are_exact(density_of_houses):
+    density = density_of_houses
     drawn = density.sample(20_000, random_state=0)
     expected = (drawn["price"] > 3000 * drawn["area"]).mean()
     assert density.probability("price > 3000 * area") == pytest.approx(expected, abs=0.015)
