@@ -196,6 +196,8 @@ def import_extra(module: str, extra: str) -> ImportError:
     )
 
 
+# Rows that take as long as one; beyond, four numbers of rows per power of two are compiled.
+FEW_ROWS = 8
 # The cube root of the rounding error, in units of the coordinate: central differences.
 STEP = 6e-6
 
@@ -277,8 +279,8 @@ def from_jax(
 ) -> FunctionTarget:
     """Make a target from a log density in JAX.
 
-    The log density is differentiated, batched over rows and compiled once per number of rows, in
-    double precision for any configuration of JAX.
+    The log density is differentiated, batched over rows and compiled in double precision for any
+    configuration of JAX. Rows are padded, so that it is compiled for a few numbers of rows only.
 
     Parameters
     ----------
@@ -313,10 +315,11 @@ def from_jax(
         batched = jax.jit(jax.vmap(function))
 
         def evaluate(X: FloatArray) -> FloatArray:
+            padded = np.concatenate([X, X[-1:].repeat(padded_length(len(X)) - len(X), axis=0)])
             # In single precision differences of scores, which metrics and tests take, would be
             # noise
             with jax.enable_x64(True):
-                return np.asarray(batched(jax.numpy.asarray(X, dtype=np.float64)))
+                return np.asarray(batched(jax.numpy.asarray(padded, dtype=np.float64)))[: len(X)]
 
         return evaluate
 
@@ -326,6 +329,14 @@ def from_jax(
         neighbors,
         blocks,
     )
+
+
+def padded_length(n: int) -> int:
+    """Round a number of rows up to one of a few: programs are compiled for each."""
+    unit = FEW_ROWS
+    while 8 * unit < n:
+        unit *= 2
+    return -(-n // unit) * unit
 
 
 def from_torch(

@@ -2,6 +2,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from skcircuits import BBISWeighter, GraphicalSVGDSampler
 from skcircuits.targets import (
@@ -13,6 +14,7 @@ from skcircuits.targets import (
     from_pymc,
     from_torch,
 )
+from skcircuits.targets.functions import padded_length
 
 PRECISION = np.array([[2.0, -0.9, 0.0], [-0.9, 2.0, -0.9], [0.0, -0.9, 2.0]])
 NEIGHBORS = [[1], [0, 2], [1]]
@@ -40,6 +42,28 @@ def by_torch():
     torch = pytest.importorskip("torch")
     precision = torch.as_tensor(PRECISION)
     return from_torch(lambda x: -0.5 * ((x @ precision) * x).sum(dim=1))
+
+
+def test_rows_are_padded_to_few_numbers_of_rows():
+    lengths = np.array([padded_length(n) for n in range(2000)])
+    wanted = np.arange(2000)
+    assert (lengths >= wanted).all() and lengths[0] == 0
+    assert (lengths[33:] <= 1.25 * wanted[33:]).all()
+    assert len(set(lengths)) < 30
+
+
+def test_jax_compiles_for_few_numbers_of_rows():
+    pytest.importorskip("jax")
+    compiled = []
+
+    def log_density(x):
+        compiled.append(x)
+        return -0.5 * x @ PRECISION @ x
+
+    target = from_jax(log_density)
+    for n in range(len(X) + 1):
+        assert_allclose(target.grad_log_prob(X[:n]), -X[:n] @ PRECISION, atol=1e-12)
+    assert len(compiled) < 10
 
 
 @pytest.mark.parametrize("make", [by_hand, by_differences, by_jax, by_torch])
