@@ -135,6 +135,38 @@ def test_blocks_of_products_change_nothing(monkeypatch, gamma, with_categories):
     np.testing.assert_allclose(found[0], found[2], rtol=1e-11)
 
 
+@pytest.mark.parametrize("with_categories", [False, True])
+def test_either_division_of_directions_agrees_with_pairs_of_points(monkeypatch, with_categories):
+    circuit = mixture(with_categories)
+    X, points = circuit.sample(25, random_state=3), circuit.sample(300, random_state=4)
+    X[np.random.default_rng(5).random(X.shape) < 0.7] = np.nan
+    coefficients = np.random.default_rng(6).normal(size=300)
+    kernel = RBF(0.05, variables=[0, 1, 2, 3])
+    if with_categories:
+        kernel = kernel * Hamming(1.5, variables=[4])
+    arguments = {"circuit": circuit, "kernel": kernel}
+    halves, smaller = _mercer._halves, []
+    monkeypatch.setattr(_mercer, "_halves", lambda *arguments: None)
+    exact = expansion_variance(X, points, coefficients, **arguments)
+
+    def recorded(*arguments):
+        found = halves(*arguments)
+        smaller[-1].append(min(len(half.directions) for half in found.both))
+        return found
+
+    monkeypatch.setattr(_mercer, "_halves", recorded)
+    monkeypatch.setattr(_mercer, "PAIR_COST", np.inf)
+    for function_cost in (0.0, 1.0):  # few products, then few functions
+        halves.cache_clear()
+        smaller.append([])
+        monkeypatch.setattr(_mercer, "FUNCTION_COST", function_cost)
+        monkeypatch.setattr(_mercer, "PRODUCT_COST", 1.0 - function_cost)
+        found = expansion_variance(X, points, coefficients, **arguments)
+        np.testing.assert_allclose(found, exact, rtol=_mercer.TOLERANCE)
+    halves.cache_clear()
+    assert max(smaller[0]) < max(smaller[1])
+
+
 def test_support_points_with_missing_cells_are_estimated():
     circuit = RandomCircuit(3, [2, 3, 2], zeros=0.0).circuit()
     rng = np.random.default_rng(0)

@@ -44,9 +44,8 @@ LOG_FACTORIALS = gammaln(ORDERS + 1.0)
 FEW_POINTS = 256  # whose pairs are cheap, without truncation
 # Eigenfunctions of rows that share them stay near the cache
 BATCH_BYTES = 2**22
-# Nanoseconds per point of an eigenfunction of a half with its products, and of a pair
-FUNCTION_COST, PAIR_COST = 2.0, 1.6
-
+# Nanoseconds per point of an eigenfunction of a half, of a product of two, and of a pair of points
+FUNCTION_COST, PRODUCT_COST, PAIR_COST = 2.0, 0.15, 5.0
 # Products of eigenfunctions that take the time of another call of the matrix product
 WASTE = 100
 
@@ -593,12 +592,12 @@ def _halves(
     counts = [bisect_left(level, size) for level in levels]
     widths = [*edges, *(size / n for n in counts[len(edges) :])]
     order = sorted(range(len(counts)), key=lambda j: -counts[j])
-    rest = sorted(order[1:], key=lambda j: j >= len(edges))  # numbers first
-    # One direction is a half, all others are the other: small products, which leave little out
-    sides = rest, order[:1]
-    n_functions = sum(_lattice_points([widths[j] for j in side], size) for side in sides)
-    if n_functions * FUNCTION_COST > PAIR_COST / 2.0 * n_points:
+    ordered = [widths[j] for j in order]
+    cuts = range(min(1, len(order)), max(1, len(order) // 2) + 1)
+    cost, cut = min((_cost(ordered[:i], ordered[i:], size), i) for i in cuts)
+    if cost > PAIR_COST / 2.0 * n_points:
         return None
+    sides = (sorted(side, key=lambda j: j >= len(edges)) for side in (order[cut:], order[:cut]))
     first, second = (_Half.of(side, levels, len(edges), size) for side in sides)
     # How many functions of the second half each of the first needs
     least = np.minimum.accumulate(second.costs[::-1])[::-1]
@@ -620,6 +619,14 @@ def _blocks(needs: list[int]) -> list[tuple[slice, int]]:
         else:
             stop, wasted = max(stop, need), wasted + more
     return [*blocks, (slice(start, len(needs)), stop)]
+
+
+def _cost(first: list[float], second: list[float], size: float) -> float:
+    """Estimate the time per point of two halves, given the costs of the first functions."""
+    counts = [_lattice_points(half, size) for half in (first, second)]
+    # Rectangular blocks hold up to twice the products that are not left out
+    n_products = min(prod(counts), 2.0 * _lattice_points([*first, *second], size))
+    return FUNCTION_COST * sum(counts) + PRODUCT_COST * n_products
 
 
 def _lattice_points(edges: list[float], size: float) -> float:
