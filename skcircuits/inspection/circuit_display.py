@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from skcircuits.circuits import Circuit
-from skcircuits.circuits.files._drawing import SMALL, Drawing, draw_regions, draw_units
+from skcircuits.circuits.files._drawing import COLORS, SMALL, Drawing, draw_regions, draw_units
 from skcircuits.exceptions import must
 from skcircuits.inspection._display import Display, check_has, fit_labels
 
 # Regions up to this many are labelled with their variables.
 FEW_REGIONS = 40
-COLORS = {"sum": "#fff3d6", "product": "#dbe9f6", "input": "#e6f2e1"}
 # Background of text that lies on lines.
 WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 

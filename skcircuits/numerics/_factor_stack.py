@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.exceptions import must
-from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._gaussian_stack import LOG_2PI, GaussianStack
 from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.numerics._small_cholesky import (
@@ -154,9 +154,6 @@ def _factor_roots(stack: FactorStack, patterns: BoolArray) -> tuple[FloatArray, 
     return invert_lower(lower).reshape(precisions.shape), half_log_precisions
 
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
-
-
 def factor_log_density(stack: FactorStack, X: FloatArray) -> FloatArray:
     """Log density of the observed cells of each row under each Gaussian, shape (K, n)."""
     result = np.empty((stack.n_components, len(X)))
@@ -175,7 +172,7 @@ def block_log_density(stack: FactorStack, block: FactorBlock) -> FloatArray:
     result = np.einsum("kqn,kqn->kn", factors, factors)
     log_noise = (
         block.observed @ np.log(stack.noise_variances).T
-        + (block.observed.sum(axis=1) * _LOG_2PI)[:, None]
+        + (block.observed.sum(axis=1) * LOG_2PI)[:, None]
     )
     for k, g in enumerate(stack.shape):
         with np.errstate(over="ignore"):  # squares beyond floats are densities of zero
@@ -199,7 +196,7 @@ def factor_log_peak(stack: FactorStack, X: FloatArray) -> FloatArray:
         # the covariance of the missing cells has determinant |Ψ_m| |A of all cells| / |A|
         missing = ~block.observed
         heights = -0.5 * (missing @ np.log(stack.noise_variances).T).T
-        heights -= 0.5 * missing.sum(axis=1) * _LOG_2PI
+        heights -= 0.5 * missing.sum(axis=1) * LOG_2PI
         heights -= half_log_complete[:, None] - block.half_log_precisions[:, block.pattern]
         result[:, block.rows] = block_log_density(stack, block) + heights[stack.shape]
     return result

@@ -25,7 +25,7 @@ from skcircuits.numerics._small_cholesky import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
+LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 class GaussianStack:
@@ -264,7 +264,7 @@ def center_rows(
     own = slice(stack.n_columns)
     n_observed = stack.n_columns - np.isnan(X).sum(axis=1)
     log_densities = np.empty((stack.n_components, len(X)))
-    log_densities[:] = -0.5 * (padded.log_determinants[:, None] + n_observed * _LOG_2PI)
+    log_densities[:] = -0.5 * (padded.log_determinants[:, None] + n_observed * LOG_2PI)
     blocks = list(conditional_blocks(padded, X, groups, pulled))
     for block in blocks:
         rows, missing = block.group.rows, block.group.missing[block.group.pattern]

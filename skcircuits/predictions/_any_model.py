@@ -17,7 +17,12 @@ from skcircuits.exceptions import must
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.numerics._random import LatticeStreams
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
-from skcircuits.predictions._closed_forms import Expectation, IncompleteRows, Response
+from skcircuits.predictions._closed_forms import (
+    BYTES_PER_CELL,
+    Expectation,
+    IncompleteRows,
+    Response,
+)
 from skcircuits.predictions._components import normalized
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -31,9 +36,8 @@ PRIOR_FREEDOM = 3  # degrees of freedom of independent draws, in addition to the
 # Equal answers do not show that no other occurs: by Jeffreys' prior the probability of one that n
 # draws have not shown has this variance, divided by n²
 UNSEEN = 0.5
-# Completed rows per task, and what one of them takes: cells, codes, tables, answers
+# Completed rows per task
 MAX_PAIRS = 2**16
-BYTES_PER_CELL = 8 * 6
 
 
 def has_few_completions(circuit: Circuit, rows: IncompleteRows) -> BoolArray:

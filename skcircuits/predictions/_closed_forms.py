@@ -21,6 +21,9 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 # Number of complete rows on which a closed form must agree with the models, and the tolerance
 N_TRIALS = 64
 RELATIVE_ERROR = 1e-9
+BLOCK_BYTES = 2**22  # of nodes or kernels of a block of rows, which stay in the cache
+BYTES_PER_CELL = 8 * 6  # of a row that a model is asked for: cells, codes, tables, answers
+TINY = 1e-300  # below any width
 
 
 @dataclass(frozen=True)

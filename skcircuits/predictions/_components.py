@@ -21,6 +21,7 @@ from skcircuits.predictions._closed_forms import NoClosedFormError
 from skcircuits.protocols import FloatArray, IntArray
 
 MAX_COMPONENTS = 256
+NEGLIGIBLE = 1e-14  # probability of a component
 
 _Term = tuple[float, tuple[Unit, ...]]
 

@@ -29,7 +29,7 @@ from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_b
 from skcircuits.protocols import BoolArray, DiscreteTarget, FloatArray, IntArray
 from skcircuits.stein._targets import full_conditionals, without_other_columns
 from skcircuits.stein.gram import Block, finite_kernel, prepare
-from skcircuits.stein.simplex import simplex_weights
+from skcircuits.stein.simplex import RELATIVE_GAP, simplex_weights
 
 # Rows of a task: large enough to be worth sending to a worker; of a tile: with a hundred columns
 # it stays in the cache; of a square whose diagonal is wanted.
@@ -45,7 +45,6 @@ _RANK_TOLERANCE = 1e-10
 _MAX_ITER = 100
 _MIN_LENGTH, _TOLERANCE = 1e-6, 1e-20
 _MIN_DIAGONAL = 1e-8
-_RELATIVE_GAP = 1e-6
 _CHUNK_ROWS = 4096
 # Rows of the whole matrix that an estimate of a discrepancy looks at.
 _ESTIMATE_ROWS = 200
@@ -189,7 +188,7 @@ class LowRankForm:
         weights = _solve_dual(design, ridge)
         weights /= weights.sum()
         gap = _relative_gap(design[:, 1:], ridge, weights)
-        if gap > _RELATIVE_GAP:
+        if gap > RELATIVE_GAP:
             warnings.warn(
                 f"weights of low rank stopped at a relative duality gap of {gap:.1e}; a larger "
                 "regularization makes the problem better conditioned",

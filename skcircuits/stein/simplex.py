@@ -17,7 +17,7 @@ from skcircuits.protocols import FloatArray
 
 # Direct solvers cost n³; beyond this many weights first-order steps take over.
 _MAX_DIRECT_SIZE = 3000
-_RELATIVE_GAP = 1e-6
+RELATIVE_GAP = 1e-6
 _FIRST_ORDER_STEPS = 20_000
 
 
@@ -74,17 +74,17 @@ def simplex_weights(
         raise ValueError(must("counts", f"be {len(scaled)} positive numbers", shape=copies.shape))
     scaled[np.diag_indices_from(scaled)] += regularization / copies
     uniform = copies / copies.sum()
-    if _duality_gap(scaled, uniform) <= _RELATIVE_GAP:
+    if _duality_gap(scaled, uniform) <= RELATIVE_GAP:
         return uniform
     solve = _SOLVERS[solver] if len(scaled) <= _MAX_DIRECT_SIZE else _first_order
     weights = solve(scaled, uniform)
     # Direct solvers can stall on singular matrices; first-order steps polish.
-    if _duality_gap(scaled, weights) > _RELATIVE_GAP:
+    if _duality_gap(scaled, weights) > RELATIVE_GAP:
         weights = _first_order(scaled, weights)
     if uniform @ scaled @ uniform <= weights @ scaled @ weights:
         weights = uniform
     gap = _duality_gap(scaled, weights)
-    if gap > _RELATIVE_GAP:
+    if gap > RELATIVE_GAP:
         warnings.warn(
             f"simplex_weights stopped at a relative duality gap of {gap:.1e}; a larger "
             "regularization makes the problem better conditioned",
@@ -224,7 +224,7 @@ def _first_order(K: FloatArray, start: FloatArray) -> FloatArray:
         ahead = moved + (momentum - 1.0) / following * (moved - weights)
         weights, momentum = moved, following
         # The gap costs as much as a step, so it is looked at now and then.
-        if iteration % 50 == 49 and _duality_gap(K, weights) < _RELATIVE_GAP:
+        if iteration % 50 == 49 and _duality_gap(K, weights) < RELATIVE_GAP:
             break
     return weights
 

@@ -11,6 +11,7 @@ from skcircuits.circuits._policy import BOX_CASES, CHOLESKYS_PER_FACTOR
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import divisors, log_ndtr_difference, logsumexp, safe_log
 from skcircuits.numerics._gaussian_stack import (
+    LOG_2PI,
     ConditionalBlock,
     GaussianStack,
     center_rows,
@@ -27,8 +28,7 @@ from skcircuits.numerics._small_cholesky import (
 )
 from skcircuits.protocols import FloatArray, IntArray
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
-_MAX_BOUNDED = 3
+MAX_BOUNDED = 3
 _DROP = 40.0  # nats below its peak from where on an integrand is left out
 _FAR = 1e140  # standard deviations from where on no mass is left, and whose square is still a float
 _FLAT = 1e-3  # nats between a peak and its approximation
@@ -94,7 +94,7 @@ def log_peak(stack: GaussianStack, X: FloatArray) -> FloatArray:
     for block in conditional_blocks(stack, X):
         # A conditional Gaussian of m cells is |Λ_mm|^(1/2) (2π)^(-m/2) high.
         heights = block.half_log_precisions.reshape(stack.n_components, -1)
-        heights = heights - 0.5 * block.group.missing.shape[1] * _LOG_2PI
+        heights = heights - 0.5 * block.group.missing.shape[1] * LOG_2PI
         peaks[:, block.group.rows] += heights[:, block.group.pattern]
     return peaks
 
@@ -177,7 +177,7 @@ def _complete(stack: GaussianStack, columns: FloatArray) -> FloatArray:
         rows = slice(start, start + n_rows)
         delta = columns[:, rows] - stack.means[:, :, None]
         result[:, rows] = _squared_norms(stack.whitening @ delta)
-    result += stack.log_determinants[:, None] + size * _LOG_2PI
+    result += stack.log_determinants[:, None] + size * LOG_2PI
     result *= -0.5
     return result
 
@@ -203,7 +203,7 @@ def _write_shared(
             rows, observed = block.rows[start:stop], block.observed[i]
             delta = columns[observed[:, None], rows] - stack.means[:, observed, None]
             result[:, rows] = -0.5 * _squared_norms(whitening[i] @ delta)
-        result[:, block.rows] -= half_log_determinants[:, block.pattern] + 0.5 * size * _LOG_2PI
+        result[:, block.rows] -= half_log_determinants[:, block.pattern] + 0.5 * size * LOG_2PI
 
 
 def _write_lone(
@@ -219,7 +219,7 @@ def _write_lone(
         distances, half_log_determinants = evaluate(
             stack, columns[:, rows], group.missing[pattern].T, group.observed[pattern].T
         )
-        result[:, rows] = -0.5 * (distances + n_observed * _LOG_2PI) - half_log_determinants
+        result[:, rows] = -0.5 * (distances + n_observed * LOG_2PI) - half_log_determinants
 
 
 def _row_by_missing(
@@ -290,8 +290,8 @@ def log_box_probability(
     result = np.zeros((stack.n_components, len(lower)))
     for group in group_patterns((lower == -np.inf) & (upper == np.inf)):
         n_bounded = group.observed.shape[1]
-        if n_bounded > _MAX_BOUNDED:
-            condition = f"bound at most {_MAX_BOUNDED} columns of one multivariate Gaussian"
+        if n_bounded > MAX_BOUNDED:
+            condition = f"bound at most {MAX_BOUNDED} columns of one multivariate Gaussian"
             way_out = "Bound fewer columns, or fit covariance_type='diag' or max_joint_columns=3."
             raise CircuitPropertyError(
                 must("boxes", condition, way_out, bounded_columns=group.observed[0].tolist())

@@ -55,7 +55,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 MAX_REACH = 1e100  # of gamma in units of a column
 # Of a kernel's exponent between rows or points and the means, up to which its square may be
 # expanded: rounding errors stay below 1e-9.
-_MAX_EXPANDED = 1e6
+MAX_EXPANDED = 1e6
 
 
 def log_expected_rbf(
@@ -171,10 +171,10 @@ def _is_far(
             # apart
             lowest = np.fmin(np.fmin.reduce(X), np.fmin.reduce(points))
             highest = np.fmax(np.fmax.reduce(X), np.fmax.reduce(points))
-            if exponents(lowest, highest) <= _MAX_EXPANDED:
+            if exponents(lowest, highest) <= MAX_EXPANDED:
                 return np.zeros(len(X), dtype=bool)
         largest = exponents(points, points).max(initial=0.0)
-        return np.maximum(exponents(X, X), largest) > _MAX_EXPANDED
+        return np.maximum(exponents(X, X), largest) > MAX_EXPANDED
 
 
 def _far_rows(

@@ -240,7 +240,8 @@ class _Side:
         """Input layer of an input unit, partition of a product."""
         if len(base) == 1:
             return self._layer_of[self.position(base[0])][0]
-        return tuple(sorted((self.scopes[id(unit)] for unit in base), key=_lowest_bit))
+        scopes = (self.scopes[id(unit)] for unit in base)
+        return tuple(sorted(scopes, key=lambda scope: scope.mask & -scope.mask))  # lowest bits
 
     def places_in_layer(self, bases: list[Key]) -> IntArray:
         """Places of input units in their layer."""
@@ -317,10 +318,6 @@ def _sum_levels(sums: list[Sum], children: dict[int, list[_Node]]) -> list[list[
             levels.append([])
         levels[depth[id(unit)]].append(unit)
     return levels
-
-
-def _lowest_bit(scope: VariableSet) -> int:
-    return scope.mask & -scope.mask
 
 
 def _lowest_ranks(

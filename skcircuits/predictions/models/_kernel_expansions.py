@@ -32,9 +32,11 @@ from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.kernels.families.base import Kernel
 from skcircuits.kernels.families.product import StateKernel
+from skcircuits.kernels.integrals._gaussian_kernels import MAX_EXPANDED
 from skcircuits.kernels.matrix import expected_kernel_dot
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.predictions._closed_forms import (
+    BLOCK_BYTES,
     ClosedForm,
     Expectation,
     IncompleteRows,
@@ -70,10 +72,6 @@ ORTHOGONAL = 1e-12
 MAX_PAIRED_POINTS = 64
 # Relative difference of the distances of states that count as one
 EQUAL = 1e-12
-# Of a kernel's exponent beside the centre of the points, up to which its square may be expanded:
-# rounding errors stay below 1e-9
-MAX_EXPANDED = 1e6
-BLOCK_BYTES = 2**22  # of kernels of a block of rows, which stay in the cache
 
 
 @dataclass(frozen=True, eq=False)

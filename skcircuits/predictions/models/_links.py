@@ -17,7 +17,9 @@ from sklearn.neural_network import MLPRegressor
 
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.predictions._closed_forms import (
+    BLOCK_BYTES,
     N_TRIALS,
+    TINY,
     ClosedForm,
     Expectation,
     IncompleteRows,
@@ -56,9 +58,7 @@ HERMITE_NODES, HERMITE_WEIGHTS = np.polynomial.hermite_e.hermegauss(N_HERMITE)
 HERMITE_WEIGHTS = HERMITE_WEIGHTS / np.sqrt(2.0 * np.pi)
 PANELS = (0.0, 2.0, 5.0, 10.0, 20.0, 40.0)
 N_LEGENDRE = 14
-TINY = 1e-300
 MAX_LOG = 700.0
-BLOCK_BYTES = 2**22  # of nodes of a block of rows, which stay in the cache
 # Most that the tails beyond the cuts of a Gaussian may add, relative to typical values, and the
 # probability of these tails
 TAIL, BEYOND = 1e-11, 1.3e-15

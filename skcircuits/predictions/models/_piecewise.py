@@ -17,6 +17,8 @@ from scipy.special import ndtr
 
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.predictions._closed_forms import (
+    BLOCK_BYTES,
+    TINY,
     Expectation,
     IncompleteRows,
     NoClosedFormError,
@@ -24,7 +26,7 @@ from skcircuits.predictions._closed_forms import (
     Response,
     is_plainly_missing,
 )
-from skcircuits.predictions._components import ConditionedRows, GaussianComponents
+from skcircuits.predictions._components import NEGLIGIBLE, ConditionedRows, GaussianComponents
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 N_COEFFICIENTS = 16
@@ -34,7 +36,6 @@ TESTS = np.linspace(-0.97, 0.95, 7)
 N_PANELS = 8  # at first, of the domain; and between quantiles of the column, as what is narrow
 N_QUANTILES = 24  # beside the domain must not be overlooked
 N_DRAWS = 1000  # at which approximations must agree with the function
-TINY = 1e-300
 MAX_INTEGERS = 2**15  # of the domain of a column
 MAX_STEPS = 128  # of a function of integers: more take longer than a smooth approximation
 MAX_PANELS = 1000  # of a column; kinks at all quantiles of a table need more
@@ -47,8 +48,6 @@ NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(12)
 # Values of a column are tried in whole rows: the cost grows with the square of the columns
 MAX_COLUMNS = 64
 BYTES_PER_CELL = 8 * 8  # of a row and what transformers make of it
-BLOCK_BYTES = 2**22  # of nodes and their values, which stay in the cache
-NEGLIGIBLE = 1e-14  # probability of a component
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from skcircuits.predictions._closed_forms import (
     Problem,
     is_plainly_missing,
 )
-from skcircuits.predictions._components import GaussianComponents
+from skcircuits.predictions._components import NEGLIGIBLE, GaussianComponents
 from skcircuits.predictions.models._additive import (
     MAX_COMBINATIONS,
     AdditiveFunction,
@@ -39,7 +39,6 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 RANGE = 6.8  # beyond it is a normal number with probability 1e-11
 LOG_ERROR = np.log(1e-10)
 MAX_NODES = 2**14  # per component and combination of missing categories
-NEGLIGIBLE = 1e-14  # probability of a component
 
 
 @dataclass(frozen=True, eq=False)

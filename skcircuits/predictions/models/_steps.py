@@ -15,6 +15,7 @@ from scipy.special import ndtr
 from sklearn.ensemble import AdaBoostRegressor
 
 from skcircuits.predictions._closed_forms import (
+    BYTES_PER_CELL,
     ClosedForm,
     Expectation,
     IncompleteRows,
@@ -43,7 +44,6 @@ from skcircuits.protocols import BoolArray, FloatArray
 # Models are asked in every interval: beyond this number, draws need fewer answers
 MAX_THRESHOLDS = 512
 NEGLIGIBLE = 1e-13  # probability of an interval
-BYTES_PER_CELL = 8 * 6  # of a row that a model is asked for
 
 
 @dataclass(frozen=True, eq=False)

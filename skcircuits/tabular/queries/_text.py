@@ -61,7 +61,7 @@ NUMBERS = re.compile(
 COMPARISONS = {"<", "<=", ">", ">=", "==", "!="}
 CONSTANTS = {"True": True, "False": False, "None": None, "inf": float("inf")}
 CLOSING = {"(": ")", "[": "]", "{": "}"}
-ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+ESCAPE, WHITESPACE = re.compile(r"\\(.)", re.DOTALL), {"n": "\n", "t": "\t"}
 # Brackets within brackets, and "not" before "not"
 MAX_DEPTH = 100
 
@@ -346,7 +346,7 @@ class _Parser:
         kind, value = self._next
         self._at += 1
         if kind == "string":
-            return ESCAPE.sub(_unescape, value[1:-1])
+            return ESCAPE.sub(lambda own: WHITESPACE.get(own[1], own[1]), value[1:-1])
         try:
             if self._slots is not None:
                 return Slot.of(float(value), next(self._slots))
@@ -416,7 +416,3 @@ class _TextNames:
 
 def _is_infinite(value: Any) -> bool:
     return value is None or (isinstance(value, float) and abs(value) == float("inf"))
-
-
-def _unescape(match: re.Match[str]) -> str:
-    return {"n": "\n", "t": "\t"}.get(match[1], match[1])

@@ -103,9 +103,8 @@ def marginal_gradient(
     """
     # Eliminate the rows (diagonal block), solve for the columns, substitute back.
     row_sums, column_sums = gradient.sum(axis=2), gradient.sum(axis=1)
-    by_columns = _solve_curvature(
-        tables, rows, column_sums - _weighted_sum(tables, row_sums / rows)
-    )
+    known = np.matmul((row_sums / rows)[:, None, :], tables)[:, 0, :]
+    by_columns = _solve_curvature(tables, rows, column_sums - known)
     by_rows = (row_sums - np.matmul(tables, by_columns[:, :, None])[:, :, 0]) / rows
     by_logits = by_rows[:, :, None] + by_columns[:, None, :]
     by_logits *= tables
@@ -140,10 +139,6 @@ def _scale_binary(tables: FloatArray, rows: FloatArray, columns: FloatArray) -> 
 
 def _scale_rows(tables: FloatArray, rows: FloatArray) -> FloatArray:
     return tables * (rows / tables.sum(axis=2))[:, :, None]
-
-
-def _weighted_sum(tables: FloatArray, weights: FloatArray) -> FloatArray:
-    return np.matmul(weights[:, None, :], tables)[:, 0, :]
 
 
 def _solve_curvature(tables: FloatArray, rows: FloatArray, right: FloatArray) -> FloatArray:

@@ -19,6 +19,7 @@ from skcircuits.circuits.inputs._concave_modes import (
     CoordinateBounds,
     best_in_box,
 )
+from skcircuits.circuits.inputs._gaussian_integrals import MAX_BOUNDED
 from skcircuits.circuits.inputs.base import Box, InputLayer
 from skcircuits.circuits.inputs.gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.johnson import JohnsonGaussianLayer
@@ -33,8 +34,6 @@ from skcircuits.circuits.inputs.restriction._normal import TruncatedNormals
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-
-MAX_BOUNDED = 3
 
 
 @dataclass(frozen=True)
