@@ -99,6 +99,14 @@ def require(attribute: str, kind: str, **values: object) -> None:
             raise TypeError(must(name, f"be {kind}", way_out, type=type(value).__name__))
 
 
+def require_choice(*choices: str, **values: Any) -> None:
+    """Refuse what is none of some names, by name."""
+    for name, value in values.items():
+        if not isinstance(value, str) or value not in choices:
+            listed = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
+            raise ValueError(must(name, f"be {listed}", **{name: value}))
+
+
 def require_non_negative(**values: Any) -> None:
     """Refuse what is no finite number of zero or more, by name."""
     for name, value in values.items():

@@ -28,7 +28,6 @@ from skcircuits.estimators.targets._particle_warnings import (
 from skcircuits.estimators.targets._weighing import WeighingProblem
 from skcircuits.estimators.targets._weighted_samples import (
     align_labels,
-    check_method,
     complete_rows,
     draws_of_rows,
     function_values,
@@ -40,7 +39,7 @@ from skcircuits.estimators.targets._weighted_samples import (
     systematic_rows,
     to_inference_data,
 )
-from skcircuits.exceptions import must, require_count
+from skcircuits.exceptions import must, require_choice, require_count
 from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._ridge import UNIFORM_ERROR
@@ -486,7 +485,7 @@ class BBISWeighter(
         y_resampled : ndarray of shape (n_samples,)
             The resampled values of y, if y is given.
         """
-        check_method(method)
+        require_choice("systematic", "thinning", "regularized_thinning", method=method)
         X = self._read_draws(X)[0]
         self.fit(X, gradients=gradients)
         n_samples = len(self.weights_) if n_samples is None else n_samples

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from skcircuits.circuits import Circuit
 from skcircuits.circuits.files._drawing import COLORS, SMALL, Drawing, draw_regions, draw_units
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_choice
 from skcircuits.inspection._display import Display, check_has, fit_labels
 
 # Regions up to this many are labelled with their variables.
@@ -59,8 +59,7 @@ class CircuitDisplay(Display):
         detail: Literal["auto", "units", "regions"] = "auto",
         feature_names: Sequence[str] | None = None,
     ) -> None:
-        if detail not in ("auto", "units", "regions"):
-            raise ValueError(must("detail", "be 'auto', 'units' or 'regions'", detail=detail))
+        require_choice("auto", "units", "regions", detail=detail)
         if not isinstance(circuit, Circuit):
             owner = "Pass its circuit_." if hasattr(circuit, "circuit_") else ""
             way_out = owner or "Circuit(unit) makes one of its root unit."

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_choice
 from skcircuits.inspection._display import check_has, make_axes
 from skcircuits.protocols import FloatArray
 
@@ -71,7 +71,7 @@ class EdgeMarginalsDisplay:
         EdgeMarginalsDisplay
             The display, after plotting.
         """
-        _check_kind(kind)
+        require_choice("heatmap", "graph", kind=kind)
         check_has(estimator, "edge_marginals_", "Use a MoATDensity, a mixture over all trees.")
         # Of a mixture of several components: the mean over these
         edges = np.tensordot(estimator.weights_, estimator.edge_marginals_, axes=1)
@@ -103,7 +103,7 @@ class EdgeMarginalsDisplay:
         ValueError
             If `kind` is not one of these.
         """
-        _check_kind(kind)
+        require_choice("heatmap", "graph", kind=kind)
         self.ax_ = make_axes(ax)
         self.figure_ = self.ax_.figure
         (self._draw_graph if kind == "graph" else self._draw_heatmap)(artist_kw)
@@ -132,8 +132,3 @@ class EdgeMarginalsDisplay:
             self.ax_.annotate(name, 1.15 * point, ha=side, va="center")
         self.ax_.set(xlim=(-1.8, 1.8), ylim=(-1.4, 1.4), aspect="equal")
         self.ax_.axis("off")
-
-
-def _check_kind(kind: str) -> None:
-    if kind not in ("heatmap", "graph"):
-        raise ValueError(must("kind", "be 'heatmap' or 'graph'", kind=kind))

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import require_choice
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray
 
@@ -140,6 +140,5 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 
 def make_optimizer(name: str) -> Optimizer:
     """Give a fresh optimiser by its name."""
-    if name not in OPTIMIZERS:
-        raise ValueError(must("optimizer", f"be one of {sorted(OPTIMIZERS)}", optimizer=name))
+    require_choice(*OPTIMIZERS, optimizer=name)
     return OPTIMIZERS[name]()

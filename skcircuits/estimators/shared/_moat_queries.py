@@ -7,11 +7,11 @@ from skcircuits.circuits.queries._restricted import Evidence
 from skcircuits.estimators._base import check_is_fitted, make_generator
 from skcircuits.estimators.shared.queries._quantiles import ColumnUnderConditions
 from skcircuits.estimators.shared.queries._totals import as_box
-from skcircuits.exceptions import CircuitPropertyError, must, require_count
+from skcircuits.exceptions import CircuitPropertyError, must, require_choice, require_count
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.trees import conditional_marginals, edges_of, sample_trees, sampled_circuit
 
-_METHODS = {"auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}
+_METHODS = ("auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact")
 
 
 class TreeQueriesMixin:
@@ -78,8 +78,7 @@ class TreeQueriesMixin:
         effective_sample_sizes : ndarray of shape (n_rows,)
             Number of independent draws with the same accuracy, with ``return_errors=True``.
         """
-        if not isinstance(method, str) or method not in _METHODS:
-            raise ValueError(must("method", f"be one of {sorted(_METHODS)}", method=method))
+        require_choice(*_METHODS, method=method)
         require_count(1, n_samples=n_samples)
         codes = self._codes(self._read_table(X))
         generator = make_generator(random_state)

@@ -136,9 +136,6 @@ def collapsed_discrepancy(target, kernel, samples, weights, n_jobs=None):
     return float(totals @ K @ totals + weights**2 @ (without - within))
 
 
-RESAMPLING_METHODS = ("systematic", "thinning", "regularized_thinning")
-
-
 def systematic_rows(weights, n_samples, rng):
     """Draw rows by their weights with one random number, ascending.
 
@@ -149,12 +146,6 @@ def systematic_rows(weights, n_samples, rng):
     # Rounding may leave the sum just below the last point.
     rows = np.searchsorted(np.cumsum(weights), points, side="right")
     return np.minimum(rows, np.flatnonzero(weights)[-1])
-
-
-def check_method(method):
-    """Refuse unknown methods of resampling."""
-    if not isinstance(method, str) or method not in RESAMPLING_METHODS:
-        raise ValueError(must("method", f"be one of {RESAMPLING_METHODS}", method=method))
 
 
 def align_labels(schema, target, state_names=None):

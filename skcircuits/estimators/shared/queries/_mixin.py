@@ -28,7 +28,7 @@ from skcircuits.estimators.shared.queries._model_under_conditions import (
 )
 from skcircuits.estimators.shared.queries._quantiles import probability_bounds
 from skcircuits.estimators.shared.queries._totals import members
-from skcircuits.exceptions import must, require_count
+from skcircuits.exceptions import must, require_choice, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.tabular import compile_queries
 from skcircuits.tabular.queries._conditions import read_conditions
@@ -107,7 +107,7 @@ class QueriesMixin(ModelUnderConditions):
         CircuitPropertyError
             If the model has no exact answer to the query.
         """
-        _require_choice("method", method, "exact", "bounds", "estimate")
+        require_choice("exact", "bounds", "estimate", method=method)
         if method == "bounds":
             return self._bounds(query, given, tol)
         if method == "estimate":
@@ -310,7 +310,7 @@ class QueriesMixin(ModelUnderConditions):
             If a condition has probability zero.
         """
         check_scalar(level, "level", Real, min_val=0.0, max_val=1.0, include_boundaries="neither")
-        _require_choice("kind", kind, "central", "highest_density")
+        require_choice("central", "highest_density", kind=kind)
         weighed = self._ask(given)
         own = self._column_under(weighed, column)
         # Equal probabilities below and above; the shortest interval may lie elsewhere
@@ -416,7 +416,7 @@ class QueriesMixin(ModelUnderConditions):
         >>> round(density.mutual_information(0, 1), 1)
         0.5
         """
-        _require_choice("method", method, "exact", "estimate")
+        require_choice("exact", "estimate", method=method)
         weighed = self._ask_one(given, "a mutual information")
         groups = [column_indices(group, self._schema) for group in (columns, others)]
         if set(groups[0]) & set(groups[1]):
@@ -523,11 +523,6 @@ class QueriesMixin(ModelUnderConditions):
         if given is None or len(fraction) == 1:
             return float(fraction[0]), float(error[0])
         return fraction, error
-
-
-def _require_choice(name, value, *choices):
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(must(name, f"be {' or '.join(map(repr, choices))}", **{name: value}))
 
 
 class ConditionalDensity(QueriesMixin):
