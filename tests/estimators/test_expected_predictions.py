@@ -930,3 +930,18 @@ def test_declared_categories_that_no_row_has_reach_models_that_can_read_them():
     model = regressor(boosting).fit(X, X["x"])
     new = X.assign(size=pd.Categorical(["M"] * 90, sizes.categories))
     assert model.predict(new).tolist() == boosting.fit(X, X["x"]).predict(new).tolist()
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.2])
+def test_errors_of_models_have_a_note_on_columns_that_are_no_numbers(fraction):
+    rng = np.random.default_rng(0)
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(60), unit="D")
+    X = pd.DataFrame({"day": days, "word": rng.choice(["a", "b"], 60), "x": rng.normal(size=60)})
+    X["x"] = X["x"].where(rng.random(60) >= fraction)
+    encode = make_column_transformer((OneHotEncoder(), ["word"]), remainder="passthrough")
+    with pytest.raises((TypeError, ValueError)) as caught:
+        regressor(make_pipeline(encode, Ridge())).fit(X, np.arange(60.0))
+    (note,) = caught.value.__notes__
+    assert note.startswith(
+        "The table has categories in columns ['word'] and dates in columns ['day']"
+    )

@@ -37,6 +37,7 @@ from skcircuits.estimators.prediction._requirements import (
     check_kind,
     check_reads_columns,
     fails_outside,
+    fit_model,
     refuses_negative_values,
     tags_of,
     unread_categories,
@@ -401,7 +402,7 @@ class ExpectedPredictionMixin(
         if not frozen and not must_complete:
             # Before the density: a model that refuses the table does so at once
             tables = [self._check_table(X, reset=False)]
-            models = [clone(model).fit(tables[0], y, **fit_params)]
+            models = [fit_model(model, tables[0], y, self._schema, fit_params)]
         encoded = self._learn_density(X, sample_weight=sample_weight)
         if must_complete:
             models = []
@@ -412,7 +413,7 @@ class ExpectedPredictionMixin(
             self._bounds = _range_of(encoded)
         if must_complete:
             for table in self._completed_tables(encoded, targets, sample_weight):
-                models.append(clone(model).fit(table, y, **fit_params))
+                models.append(fit_model(model, table, y, self._schema, fit_params))
                 # Completed tables are as large as X each
                 tables += [table] if self.stacking else []
         decode = self._schema.decode

@@ -1,4 +1,4 @@
-"""Checks of a model and of its training rows before anything is fitted."""
+"""What a model requires of rows: checks before it is fitted, its fit, and what it fails for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import InputTags, Tags, TargetTags, get_tags
 
@@ -57,14 +58,8 @@ def check_kind(model: Any, kind: str) -> None:
 
 def check_reads_columns(model: Any, schema: TableSchema) -> None:
     """Refuse models that cannot read the categories or the dates of a table."""
-    named = dict(zip(schema.names, schema.columns, strict=True))
-    categories = {name: column.categories for name, column in named.items()}
-    words = [
-        n for n, labels in categories.items() if labels is not None and labels.dtype.kind == "O"
-    ]
-    dates = [name for name, column in named.items() if column.has_dates]
+    words, dates = _columns_without_numbers(schema)
     _check_reads_texts(model, schema, words)
-    # Categories that are numbers can be read by every model; words and dates cannot
     kinds = ("categories", words, "OneHotEncoder()"), ("dates", dates, "FunctionTransformer(...)")
     for kind, columns, encoder in kinds:
         if columns and not _may_read(model, kind):
@@ -74,6 +69,33 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
                 f"({encoder}, columns), remainder='passthrough'), estimator)."
             )
             raise ValueError(must("estimator", condition, way_out, estimator=model))
+
+
+def fit_model(model: Any, table: Any, y: Any, schema: TableSchema, fit_params: Any) -> Any:
+    """Fit a clone of a model; errors have a note on columns that models of numbers cannot read."""
+    try:
+        return clone(model).fit(table, y, **fit_params)
+    except (TypeError, ValueError) as error:
+        words, dates = _columns_without_numbers(schema)
+        kinds = {"categories": words, "dates": dates}
+        shown = " and ".join(f"{kind} in columns {own}" for kind, own in kinds.items() if own)
+        if shown:
+            error.add_note(
+                f"The table has {shown}. An encoder in front of the estimator must turn them "
+                "into numbers, unless the estimator reads them."
+            )
+        raise
+
+
+def _columns_without_numbers(schema: TableSchema) -> tuple[list[Any], list[Any]]:
+    """Names of the columns of categories that are no numbers, and of those of dates."""
+    # Categories that are numbers can be read by every model; words and dates cannot
+    words = [
+        column.name
+        for column in schema.columns
+        if column.categories is not None and column.categories.dtype.kind == "O"
+    ]
+    return words, [column.name for column in schema.columns if column.has_dates]
 
 
 def _check_reads_texts(model: Any, schema: TableSchema, words: list[Any]) -> None:
