@@ -93,8 +93,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
 
     Missing cells of training and validation rows are completed by draws from a latent tree. Those
     of training rows are drawn again from the mixture after one third and two thirds of the
-    iterations. A row of weight two is therefore that row twice only on average, as it is in
-    batches. The learned circuit marginalises missing cells exactly.
+    iterations. The learned circuit marginalises missing cells exactly.
 
     Since the learning rate is annealed over `max_iter` iterations, running all of them is the
     regular end of a fit, and does not issue a warning.

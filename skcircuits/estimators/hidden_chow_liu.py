@@ -15,6 +15,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
+from skcircuits.estimators.shared._new_states import without_others
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning.latent_tree._emissions import collinear_columns
 from skcircuits.learning.univariate._columns import FEW_VALUES, describe_column
@@ -103,9 +104,6 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     not lead to an unbounded density. The smoothing of counts over neighbouring intervals is chosen
     by leaving out each row of a latent state. Counts are not smoothed across values at which the
     frequencies of a category change abruptly.
-
-    Rows are learned in random blocks, so that a row of weight two is that row twice only on
-    average.
 
     References
     ----------
@@ -278,12 +276,14 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         values = self._states.discretizer.values
         return np.array([known is not None and _are_even(known) for known in values])
 
-    @property
-    def _has_states(self):
-        return self._has_categories
+    def _numbers_as_states(self, rows):
+        numbers = {j: own.atoms for j, own in self._facts.items() if len(own.atoms)}
+        known = self._states.numbers(self._schema.is_categorical)
+        numbers |= {j: own for j, own in known.items() if self._has_categories[j]}
+        return without_others(numbers, rows.X)
 
     def _known(self, X):
-        return np.where(self._has_categories, super()._known(X), X)
+        return self._new_states.known(X)
 
     def _attributes(self, step):
         """The fitted attributes after a pass."""

@@ -241,7 +241,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             return None
         rng = np.random.default_rng(self._seed)
         training = TrainingRows.of(encoded, weights)
-        groups = learn_groups(training.X, self._schema.cardinalities)
+        groups = learn_groups(training.X, self._schema.cardinalities, training.counts)
         if len(training.X) > _MASKED_ROWS:
             training = training.take(rng.choice(len(training.X), _MASKED_ROWS, replace=False))
         # The order of the rows of a small table must not matter

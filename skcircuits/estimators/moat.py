@@ -16,7 +16,7 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.shared._density import BaseDensity, ColumnStates, check_observed
-from skcircuits.estimators.shared._fitting import TrainingRows, ValidationMixin, drive
+from skcircuits.estimators.shared._fitting import ValidationMixin, drive
 from skcircuits.estimators.shared._moat_queries import (
     ColumnOfTrees,
     RestrictedTrees,
@@ -131,10 +131,6 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     of edge weights below a two-thousandth of the degree of a vertex in the Laplacian, which is much
     faster; `loss_curve_` is approximate there. Scores are exact.
 
-    Batches consist of rows whatever they weigh, and with several components each row belongs to
-    one that is drawn. A row of weight two is therefore exactly that row twice only with a single
-    component and if one batch holds all rows.
-
     Since the learning rate is annealed over `max_iter` iterations, running all of them is the
     regular end of a fit, and does not issue a warning.
 
@@ -242,7 +238,7 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         sample_weight = check_weights(sample_weight, X)
         generator = make_generator(self.random_state)
         check_observed(X, sample_weight)
-        rows = TrainingRows.of(X, sample_weight)
+        rows = self._training_rows(X, sample_weight)
         self._prepare_rows(rows)
         if first:
             self._expect_new_states(rows)
@@ -389,9 +385,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             "_seed": seed,
         }
 
-    @property
-    def _has_states(self):
-        return self._states.discretizer.is_categorical
+    def _numbers_as_states(self, rows):
+        return self._states.numbers(self._schema.is_categorical)
 
     def _known(self, X):
         return self._states.known(X)

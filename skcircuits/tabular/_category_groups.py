@@ -30,17 +30,20 @@ class CategoryGroups:
     states: IntArray
 
     @classmethod
-    def learn(cls, codes: FloatArray, cardinality: int) -> CategoryGroups | None:
+    def learn(
+        cls, codes: FloatArray, cardinality: int, n_rows: FloatArray | None = None
+    ) -> CategoryGroups | None:
         """Group the rare ones among many categories; None if all have states of their own.
 
-        `codes` (n,): NaN where missing. Rows are counted and not weighed, so that random weights
-        do not change what the states are.
+        `codes` (n,): NaN where missing; `n_rows` (n,): how many rows each stands for. Rows are
+        counted and not weighed, so that random weights do not change what the states are.
         """
         if cardinality <= MANY_CATEGORIES:
             return None
-        seen = codes[~np.isnan(codes)].astype(np.intp)
-        counts = np.bincount(seen, minlength=cardinality)
-        most = max(_MAX_STATES, int(np.sqrt(len(codes))))
+        own = np.ones(len(codes)) if n_rows is None else n_rows
+        seen = ~np.isnan(codes)
+        counts = np.bincount(codes[seen].astype(np.intp), own[seen], minlength=cardinality)
+        most = max(_MAX_STATES, int(np.sqrt(own.sum())))
         frequent = np.argsort(-counts, kind="stable")[:most]
         is_own = np.zeros(cardinality, dtype=bool)
         is_own[frequent[counts[frequent] > 1]] = True
@@ -115,10 +118,15 @@ class CategoryGroups:
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
 
 
-def learn_groups(X: FloatArray, cardinalities: IntArray) -> dict[int, CategoryGroups]:
-    """Groups of the columns (n, d) that have rare categories, by their index."""
+def learn_groups(
+    X: FloatArray, cardinalities: IntArray, n_rows: FloatArray | None = None
+) -> dict[int, CategoryGroups]:
+    """Groups of the columns (n, d) that have rare categories, by their index.
+
+    `n_rows` (n,): how many rows each of the rows stands for.
+    """
     found = {
-        j: CategoryGroups.learn(X[:, j], int(cardinalities[j]))
+        j: CategoryGroups.learn(X[:, j], int(cardinalities[j]), n_rows)
         for j in np.flatnonzero(cardinalities > MANY_CATEGORIES).tolist()
     }
     return {j: groups for j, groups in found.items() if groups is not None}

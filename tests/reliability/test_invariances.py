@@ -5,6 +5,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
@@ -88,6 +89,49 @@ def test_the_order_of_training_rows_does_not_matter(name):
     X = table()
     order = np.random.default_rng(3).permutation(len(X))
     assert_allclose(learned(name, X.iloc[order], X), learned(name, X, X), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", LEARN_TABLES)
+def test_a_row_of_weight_two_is_that_row_twice(name):
+    X = table()
+    weight = np.random.default_rng(4).integers(3, size=len(X)).astype(float)
+    model = build(name)[0]
+    if "n_components" in model.get_params():
+        model.set_params(n_components=3)
+    twice = X.iloc[np.repeat(np.arange(len(X)), weight.astype(int))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = answer(model.fit(X, sample_weight=weight), X)
+        assert_allclose(found, answer(model.fit(twice), X), rtol=1e-9, atol=1e-9)
+
+
+# Of these, all numbers of a column of few integers are states or point masses
+STATES = {
+    "AutomaticDensity": {"families": "all"},
+    "GaussianMixtureDensity": {"n_components": 2, "point_masses": "frequent"},
+}
+
+
+@pytest.mark.parametrize(
+    "name", [own for own in LEARN_TABLES if "Imputer" not in str(own)], ids=str
+)
+@pytest.mark.parametrize("as_array", [False, True])
+def test_new_integers_divide_the_probability_of_new_states(name, as_array):
+    rng = np.random.default_rng(5)
+    level = rng.choice([0, 1, 2, 4], size=120)
+    X = pd.DataFrame({"level": level, "x": level + rng.normal(size=120)})
+    asked = pd.DataFrame({"level": np.arange(-100.0, 101.0), "x": np.nan})
+    if as_array:
+        X, asked = X.to_numpy(dtype=float), asked.to_numpy()
+    model = build(name, **STATES.get(name, {}))[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mass = np.exp(model.fit(X).score_samples(asked))
+    is_new = ~np.isin(np.arange(-100, 101), level)
+    # A third of it lies among four numbers and one that is new
+    assert 0.7 * 0.5 / 121 < mass[is_new].sum() < 0.5 / 121
+    assert mass[~is_new].sum() == pytest.approx(1.0, abs=1e-3)
+    assert mass[is_new].max() < mass[~is_new].min()
 
 
 @pytest.mark.parametrize("name", LEARN_TABLES)

@@ -145,6 +145,7 @@ class AutomaticDensity(CircuitDensity):
         "verbose": ["verbose"],
     }
 
+    _counts_rows = True
     _given_weights = None  # choices of an earlier fit, in clones that keep them
     _may_transform = True  # kernels have no expectations over transformed columns
 
@@ -321,7 +322,7 @@ class AutomaticDensity(CircuitDensity):
 
 def _grouped(rows, schema):
     """Rows and schema of the states that densities give to rare categories, and these states."""
-    groups = learn_groups(rows.X, schema.cardinalities)
+    groups = learn_groups(rows.X, schema.cardinalities, rows.counts)
     return replace(rows, X=grouped_rows(rows.X, groups)), schema.grouped(groups), groups
 
 

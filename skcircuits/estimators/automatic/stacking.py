@@ -15,6 +15,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.automatic.density import mixed
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, inner_fit, whole_fit
+from skcircuits.estimators.shared._new_states import NewStates, numbers_with_masses
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning.parameters.expectation_maximization import likeliest_weights
 from skcircuits.parallel import Parallel, delayed
@@ -156,7 +157,6 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
             if refits:
                 self.estimators_ = self._fit_members(self._members(seeds), rows, None, fit)
         self.circuit_ = self._mixture(self.weights_)
-        self._expect_new_states(rows)
         fitted = iter(self.estimators_)
         self.named_estimators_ = Bunch(
             **{name: e if _is_dropped(e) else next(fitted) for name, e in self.estimators}
@@ -192,7 +192,8 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
         members, rows = self.estimators_, part.validation
         # Before more time is spent
         whole = self._mixture(np.full(len(members), 1.0 / len(members)))
-        X = self._known(rows.X)
+        numbers = numbers_with_masses(whole, part.X, self._schema.is_categorical)
+        X = NewStates({}, numbers).known(rows.X)
         circuits = [member.circuit_ for member in members]
         layers = [layer for _, layer in whole.plan.inputs]
         if any(len(layer.massive_variables) for layer in layers if not layer.is_discrete):
@@ -223,17 +224,6 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
             )
             message = must("Estimators", condition, way_out, columns=names)
             raise CircuitPropertyError(message) from error
-
-    @property
-    def _has_states(self):
-        # Those of all densities, once these are fitted
-        masks = [member._has_states for member in getattr(self, "estimators_", [])]
-        return np.all(masks, axis=0) if masks else super()._has_states
-
-    def _known(self, X):
-        # What one density knows is possible under the mixture
-        unknown = np.all([np.isnan(member._known(X)) for member in self.estimators_], axis=0)
-        return np.where(unknown, np.nan, X)
 
     def _clone_for_draw(self):
         cloned = super()._clone_for_draw()

@@ -31,6 +31,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.shared._completion import completed_or_marginal
 from skcircuits.estimators.shared._fitting import TrainingRows, drive
+from skcircuits.estimators.shared._new_states import NewStates, numbers_with_masses
 from skcircuits.estimators.shared.queries._mixin import ConditionalDensity, QueriesMixin
 from skcircuits.estimators.shared.queries._totals import as_box, restricted_to_totals
 from skcircuits.exceptions import CircuitPropertyError, must
@@ -141,6 +142,7 @@ class BaseDensity(
     """
 
     _is_draw = False
+    _counts_rows = False  # rows are held out, or learned in blocks: integer weights are rows, too
     # Where answers are averaged: least and largest means (d,) of columns, and weights (K, d)
     _mean_bounds = None
     _column_weights = None
@@ -165,8 +167,9 @@ class BaseDensity(
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows. None gives equal weights. Rows of weight zero are as good as
-            absent, except that their categories are known.
+            Weights of the rows. None gives equal weights. A row of weight two counts as that row
+            twice if all weights are integers; rows of weight zero are as good as absent, except
+            that their categories are known.
 
         Returns
         -------
@@ -198,26 +201,32 @@ class BaseDensity(
         """Learn from encoded rows."""
         check_observed(X, sample_weight)
         generator = self._make_generator()
-        rows = TrainingRows.of(X, sample_weight)
+        rows = self._training_rows(X, sample_weight)
         self._prepare_rows(rows, groups)
         self._expect_new_states(rows)
-        rows = self._add_validation(self._view_rows(rows), validation, generator)
-        self._fit_rows(rows, generator)
+        viewed = self._add_validation(self._view_rows(rows), validation, generator)
+        self._fit_rows(viewed, generator)
+        # Some densities learn only now which numbers are states
+        self._expect_new_states(rows)
         return self
+
+    def _training_rows(self, X, sample_weight):
+        rows = TrainingRows.of(X, sample_weight)
+        return rows.repeated() if self._counts_rows else rows
 
     def _expect_new_states(self, rows):
         """Learn how probable new states are, from rows as they came: states may join some."""
-        self._log_unseen_mass = _log_unseen_mass(rows, self._has_states)
+        numbers = self._numbers_as_states(rows)
+        self._new_states = NewStates.learn(rows, self._schema.is_categorical, numbers)
 
-    @property
-    def _has_states(self):
-        """Mask of the columns whose values are states, categories or numbers, shape (d,)."""
-        return self._schema.is_categorical
+    def _numbers_as_states(self, rows):
+        """Numbers that are states, by numerical column that has no other numbers in the rows."""
+        return {}
 
     def _prepare_rows(self, rows, groups=None):
         """Learn how this density sees the cells of a table: rare categories as one state."""
         if groups is None:
-            groups = learn_groups(rows.X, self._schema.cardinalities)
+            groups = learn_groups(rows.X, self._schema.cardinalities, rows.counts)
         self._category_groups = groups
 
     def _view_rows(self, rows):
@@ -232,7 +241,7 @@ class BaseDensity(
 
     def _known(self, X):
         """Encoded rows in which cells that this density does not know are missing."""
-        return X
+        return self._new_states.known(X)
 
     def _experts(self):
         """Circuits whose answers about missing cells are averaged, with their weights."""
@@ -272,18 +281,19 @@ class BaseDensity(
         observed cells were the only ones with their category (Good, 1953, "The Population
         Frequencies of Species and the Estimation of Population Parameters"). The probabilities of
         known categories are conditional on the category being known. The same holds for new
-        integers if the integers of a column are its states.
+        numbers if all numbers of a column are states or point masses: this probability is divided
+        among them, a third each between the least and the greatest known number and beyond either.
         """
         encoded = self._read_table(X)
         log_density = self._log_density(encoded)
         known = self._known(encoded)
         if known is not encoded:
             is_new = np.isnan(known) & ~np.isnan(encoded)
-            log_density += is_new @ self._log_unseen_mass
+            log_density += self._new_states.log_prob(encoded, is_new)
         if self.is_categorical_.any():
             X = self._check_table(X, reset=False)  # lists have no columns
             for column, (rows, _) in self._schema.unseen_categories(X).items():
-                log_density[rows] += self._log_unseen_mass[column]
+                log_density[rows] += self._new_states.log_masses[column]
         return log_density
 
     def log_prob_unnormalized(self, X):
@@ -434,6 +444,11 @@ class CircuitDensity(BaseDensity):
         some = slice(None, None, -(-len(rows.X) // _MAX_SCORED_ROWS))
         return float(np.average(self._log_density(rows.X[some]), weights=rows.weight[some]))
 
+    def _numbers_as_states(self, rows):
+        if not hasattr(self, "circuit_"):
+            return super()._numbers_as_states(rows)
+        return numbers_with_masses(self.circuit_, rows.X, self._schema.is_categorical)
+
     def _log_density(self, X):
         return self.circuit_.log_prob(self._known(X))
 
@@ -514,19 +529,6 @@ def with_other_units(circuit, convert):
     return Circuit(rebuild(circuit.root, converted))
 
 
-def _log_unseen_mass(rows, has_states):
-    """Log probability that a cell has a new state, shape (d,); 0 for other numbers."""
-    log_mass = np.zeros(len(has_states))
-    for j in np.flatnonzero(has_states):
-        seen = ~np.isnan(rows.X[:, j])
-        _, states = np.unique(rows.X[seen, j], return_inverse=True)
-        counts = np.bincount(states, rows.weight[seen])
-        n_single = np.count_nonzero((counts > 0) & (counts <= 1))
-        # Good-Turing: as probable as the states that occurred once
-        log_mass[j] = np.log((n_single + 0.5) / (counts.sum() + 1.0))
-    return log_mass
-
-
 def check_observed(X, sample_weight=None):
     """Raise an error if no encoded row (n, d) of positive weight has an observed cell."""
     observed = ~np.isnan(X)
@@ -567,6 +569,11 @@ class ColumnStates:
     def known(self, X):
         """Integers that are no state count as missing, as unseen categories do."""
         return self.discretizer.known(X)
+
+    def numbers(self, is_categorical):
+        """Numbers behind the states of numerical columns that are not cut, by column."""
+        values = enumerate(self.discretizer.values)
+        return {j: own for j, own in values if own is not None and not is_categorical[j]}
 
     def original_unit(self, column, probabilities):
         """Input unit of a column in original units, from the probabilities of its states."""
@@ -637,9 +644,8 @@ class DiscreteDensity(CircuitDensity):
     def _view_rows(self, rows):
         return self._states.encode_rows(rows.in_canonical_order())
 
-    @property
-    def _has_states(self):
-        return self._states.discretizer.is_categorical
+    def _numbers_as_states(self, rows):
+        return self._states.numbers(self._schema.is_categorical)
 
     def _known(self, X):
         return self._states.known(X)

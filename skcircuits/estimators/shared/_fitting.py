@@ -21,6 +21,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.estimators._base import Interval, fit_context
 
+# Weights that add up to more are not turned into rows: the table would not fit into memory
+_MOST_ROWS = 1_000_000
+
 
 @dataclass(frozen=True)
 class TrainingRows:
@@ -38,6 +41,23 @@ class TrainingRows:
         kept = weight > 0
         # A copy of a large table would stay during the fit
         return cls(X, weight) if kept.all() else cls(X[kept], weight[kept])
+
+    @property
+    def counts(self):
+        """Numbers of rows that the rows stand for, (n,): integer weights, one for others."""
+        is_count = bool((self.weight == np.floor(self.weight)).all())
+        return self.weight if is_count else np.ones(len(self.X))
+
+    def repeated(self):
+        """Rows of integer weights as that many rows, for learners that count rows.
+
+        Where rows are held out or learned in blocks, a row of weight two would not be two rows.
+        """
+        counts = self.counts
+        if len(counts) == counts.sum() or counts.sum() > max(_MOST_ROWS, len(counts)):
+            return self
+        rows = self.take(np.repeat(np.arange(len(counts)), counts.astype(np.int64)))
+        return replace(rows, weight=np.ones(len(rows.X)))
 
     @property
     def codes(self):
@@ -87,10 +107,12 @@ class ValidationMixin:
     ----------
     validation_fraction : float or None, default=0.1
         Fraction of the rows that are held out to choose the best iteration and for early stopping,
-        unless validation rows are passed to `fit`. Rows are drawn one by one, whatever they weigh.
-        If None, or if the table is too small, the training rows are used instead.
+        unless validation rows are passed to `fit`. Rows whose weights are no integers are drawn one
+        by one, whatever they weigh. If None, or if the table is too small, the training rows are
+        used instead.
     """
 
+    _counts_rows = True
     _validation_constraints: ClassVar[dict] = {
         "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
     }
@@ -106,8 +128,10 @@ class ValidationMixin:
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows. None gives equal weights. Rows of weight zero are as good as
-            absent, except that their categories are known.
+            Weights of the rows. None gives equal weights. A row of weight two counts as that row
+            twice if all weights are integers with a sum of at most a million, and otherwise only on
+            average, as rows are held out and learned in blocks one by one. Rows of weight zero are
+            as good as absent, except that their categories are known.
         X_val : dataframe or array-like of shape (n_validation, n_features), default=None
             Validation rows; None holds out a `validation_fraction` of X.
 
