@@ -118,7 +118,7 @@ def _vector(values: ArrayLike | None, n: int, name: str) -> FloatArray:
     """Read one finite number per sample; zeros for None."""
     if values is None:
         return np.zeros(n)
-    vector = float_array(values, "log_prob")
+    vector = float_array(values, name)
     if vector.shape != (n,) or not np.isfinite(vector).all():
         raise ValueError(must(name, f"be {n} finite numbers", shape=vector.shape))
     return vector

@@ -94,26 +94,17 @@ def _positions(chosen: list[Any], names: Sequence[Any], parameter: str) -> list[
 
 @dataclass(frozen=True)
 class Column:
-    """Description of a column of a table.
+    """Description of a column of a table."""
 
-    ``name``: name in a dataframe, position in an array; ``categories`` (k,): categories in the
-    order of their codes; None for a numerical column; ``is_integral``: true where all numbers seen
-    were integers; ``is_ordered``: true where the categories were declared in an order that compares
-    them; ``has_dates``: whether cells are dates, which are numbers of days here; ``time_zone``:
-    that of dates; ``zone_of_objects``: whether the cells know this zone, and not their dtype;
-    ``is_coarse``: true where floats hardly tell the numbers apart; ``constant``: the number of a
-    column that holds no other; None elsewhere.
-    """
-
-    name: str | int
-    categories: NDArray[Any] | None
-    is_integral: bool
-    is_ordered: bool = False
-    has_dates: bool = False
-    time_zone: str | datetime.tzinfo | None = None
-    zone_of_objects: bool = False
-    is_coarse: bool = False
-    constant: float | None = None
+    name: str | int  # in a dataframe; position in an array
+    categories: NDArray[Any] | None  # (k,), in the order of their codes; None: numerical
+    is_integral: bool  # all numbers seen were integers
+    is_ordered: bool = False  # categories were declared in an order that compares them
+    has_dates: bool = False  # cells are dates, which are numbers of days here
+    time_zone: str | datetime.tzinfo | None = None  # of dates
+    zone_of_objects: bool = False  # the cells know this zone, and not their dtype
+    is_coarse: bool = False  # floats hardly tell the numbers apart
+    constant: float | None = None  # the number of a column that holds no other
 
     @property
     def grid(self) -> int:
@@ -144,14 +135,10 @@ class Column:
         known = [] if self.categories is None else self.categories.tolist()
         if category in known:
             return known.index(category)
-        raise ValueError(
-            must(
-                f"Categories of column {self.name!r} in a query",
-                "be among its categories",
-                f"{nearest(category, known)}They are {known}.",
-                category=category,
-            )
-        )
+        what = f"Categories of column {self.name!r} in a query"
+        condition = "be among its categories"
+        way_out = f"{nearest(category, known)}They are {known}."
+        raise ValueError(must(what, condition, way_out, category=category))
 
     def encode(
         self, values: NDArray[Any], *, missing_value: object = np.nan, refuse_unknown: bool = False

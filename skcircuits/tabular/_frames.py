@@ -34,21 +34,14 @@ _WAYS_OUT = {
 
 @dataclass(frozen=True)
 class RawColumn:
-    """The original cells of one column, and the information of their container about them.
+    """The original cells of one column, and the information of their container about them."""
 
-    ``name``: name in a dataframe, position in an array; ``values`` (n,): numbers (missing: NaN) or
-    objects (missing: None, NaN or a library's own NA); ``is_categorical``: according to the
-    dtype, or None if it depends on the cells; ``declared``: categories that the
-    dtype declares, in their order; ``is_ordered``: whether it declares that this order compares
-    them; ``time_zone``: that of dates, which are in universal time in `values`.
-    """
-
-    name: str | int
-    values: NDArray[Any]
-    is_categorical: bool | None
-    declared: list[Any] | None = None
-    is_ordered: bool = False
-    time_zone: str | tzinfo | None = None
+    name: str | int  # in a dataframe; position in an array
+    values: NDArray[Any]  # (n,), numbers (missing: NaN) or objects (missing: None, NaN, NA)
+    is_categorical: bool | None  # by the dtype, None if it depends on the cells
+    declared: list[Any] | None = None  # categories of the dtype, in their order
+    is_ordered: bool = False  # by its declaration, this order compares them
+    time_zone: str | tzinfo | None = None  # of dates, which are in universal time in `values`
 
 
 def is_frame(X: Any) -> bool:

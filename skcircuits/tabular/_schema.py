@@ -38,18 +38,14 @@ UnseenCells = dict[int, tuple[IntArray, NDArray[Any]]]
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Names, kinds and categories of the columns of a table.
+    """Names, kinds and categories of the columns of a table, made by `TableSchema.learn`.
 
-    Made by `TableSchema.learn`. A table is a dataframe (pandas, polars, ...) or a
-    two-dimensional array of numbers, strings or objects.
-
-    ``columns``: what each column holds, in order; ``prototype``: the fitted dataframe without rows,
-    None for an array: it holds the dtypes that `decode` restores; ``missing_value``: a cell that
-    counts as missing, beside None, NaN and a library's own NA.
+    A table is a dataframe (pandas, polars, ...) or a two-dimensional array of numbers, strings or
+    objects. `missing_value` is a cell that counts as missing, beside None, NaN and a library's NA.
     """
 
-    columns: tuple[Column, ...]
-    prototype: Any = None
+    columns: tuple[Column, ...]  # in order
+    prototype: Any = None  # the fitted dataframe without rows, whose dtypes `decode` restores
     missing_value: object = np.nan
 
     @classmethod

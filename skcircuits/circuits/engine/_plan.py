@@ -40,18 +40,13 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A compiled circuit.
+    """A compiled circuit."""
 
-    ``source``: the units, children before parents; ``order``: their places in buffer order; the
-    root is last; ``inputs``: input layers and the positions of their units; ``layers``: inner
-    layers, children before parents; ``weights``: weights of all sum edges.
-    """
-
-    source: UnitList
-    order: IntArray
-    inputs: tuple[tuple[slice, InputLayer], ...]
-    layers: tuple[ProductLayer | SumLayer, ...]
-    weights: SumWeights
+    source: UnitList  # the units, children before parents
+    order: IntArray  # their places in buffer order; the root is last
+    inputs: tuple[tuple[slice, InputLayer], ...]  # input layers and positions of their units
+    layers: tuple[ProductLayer | SumLayer, ...]  # children before parents
+    weights: SumWeights  # of all sum edges
 
     def __getstate__(self) -> dict[str, object]:
         """Omit caches: identities of units do not survive a pickle."""

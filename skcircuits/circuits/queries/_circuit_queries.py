@@ -29,7 +29,7 @@ from skcircuits.circuits.queries._marginals import (
 )
 from skcircuits.circuits.structure.properties import is_deterministic
 from skcircuits.circuits.structure.units import Immutable, Unit
-from skcircuits.exceptions import CircuitPropertyError, must, require, require_count
+from skcircuits.exceptions import CircuitPropertyError, must, require, require_choice, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import RowStreams, as_generator
 from skcircuits.protocols import BoolArray, FloatArray
@@ -275,8 +275,7 @@ class CircuitQueries(Immutable, ABC):
         ZeroProbabilityError
             If the observed cells of a row have probability zero.
         """
-        if not isinstance(method, str) or method not in ("exact", "max_product"):
-            raise ValueError(must("method", "be 'exact' or 'max_product'", method=method))
+        require_choice("exact", "max_product", method=method)
         self._require("mpe")
         if method == "exact" and not self._is_deterministic:
             condition = "be deterministic for exact most probable completions"
@@ -366,14 +365,9 @@ class CircuitQueries(Immutable, ABC):
         n_states = self.cardinalities.get(variable)
         array = np.asarray(mask)
         if n_states is None or array.dtype != bool or array.shape != (n_rows, n_states):
-            raise ValueError(
-                must(
-                    f"states of variable {variable}",
-                    f"be a boolean array of shape ({n_rows}, {n_states}) of a discrete variable",
-                    shape=array.shape,
-                    dtype=str(array.dtype),
-                )
-            )
+            what = f"states of variable {variable}"
+            condition = f"be a boolean array of shape ({n_rows}, {n_states}) of a discrete variable"
+            raise ValueError(must(what, condition, shape=array.shape, dtype=str(array.dtype)))
         return array
 
 

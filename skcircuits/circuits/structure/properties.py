@@ -303,14 +303,11 @@ def find_conflict(p: Circuit, q: Circuit) -> Conflict | None:
 def require_compatible(p: Circuit, q: Circuit) -> None:
     """Raise an error that names the difference if two circuits are not compatible."""
     if p.variables != q.variables:
+        what = "two circuits that are combined"
+        condition = "have the same variables"
+        way_out = "Marginalise those that only one of them has."
         raise IncompatibleCircuitsError(
-            must(
-                "two circuits that are combined",
-                "have the same variables",
-                "Marginalise those that only one of them has.",
-                left=p.variables,
-                right=q.variables,
-            )
+            must(what, condition, way_out, left=p.variables, right=q.variables)
         )
     if not all(is_smooth(circuit) and is_decomposable(circuit) for circuit in (p, q)):
         raise CircuitPropertyError(
@@ -318,14 +315,11 @@ def require_compatible(p: Circuit, q: Circuit) -> None:
         )
     conflict = find_conflict(p, q)
     if conflict is not None:
+        what = "product units of two circuits that are combined"
+        condition = "split their scope alike"
+        way_out = "Learn both circuits with one structure, or compare samples instead."
         raise IncompatibleCircuitsError(
-            must(
-                "product units of two circuits that are combined",
-                "split their scope alike",
-                "Learn both circuits with one structure, or compare samples instead.",
-                left=conflict.left,
-                right=conflict.right,
-            )
+            must(what, condition, way_out, left=conflict.left, right=conflict.right)
         )
 
 

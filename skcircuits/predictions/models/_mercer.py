@@ -51,26 +51,19 @@ WASTE = 100
 
 
 class Block(NamedTuple):
-    """Conditional covariances (G, P, r, r) of r missing numbers for P patterns.
+    """Conditional covariances of r missing numbers for P patterns."""
 
-    ``group``: the patterns and their rows; ``shape`` (K,): which of G covariances a component has.
-    """
-
-    group: PatternGroup
-    shape: IntArray
-    covariances: FloatArray
+    group: PatternGroup  # the patterns and their rows
+    shape: IntArray  # (K,), which of G covariances a component has
+    covariances: FloatArray  # (G, P, r, r)
 
 
 class Conditionals(NamedTuple):
-    """Conditional distributions of the numbers of rows, a mixture of Gaussians for each.
+    """Conditional distributions of the numbers of rows, a mixture of Gaussians for each."""
 
-    ``weights`` (K, n) and ``means`` (K, n, p), observed cells repeated; ``blocks``: covariances of
-    the rows that miss numbers.
-    """
-
-    weights: FloatArray
-    means: FloatArray
-    blocks: list[Block]
+    weights: FloatArray  # (K, n)
+    means: FloatArray  # (K, n, p), observed cells repeated
+    blocks: list[Block]  # covariances of the rows that miss numbers
 
     @classmethod
     def of(cls, conditioned: ConditionedRows) -> Conditionals:
@@ -95,21 +88,14 @@ class Conditionals(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MixtureExpansion:
-    """A kernel expansion over a mixture of Gaussians times distributions of categories.
+    """A kernel expansion over a mixture of Gaussians times distributions of categories."""
 
-    ``columns`` (p,) are those of the numbers, ``tables`` of column to (K, n_states) the
-    probabilities of the states of categories under each component. ``scales`` (p,) are the square
-    roots of the kernel's gamma for the numbers (0 where it does not look), ``functions`` its
-    factors for the categories that it looks at; ``points`` (m, n_columns) and ``coefficients``
-    (m,) are those of the expansion.
-    """
-
-    columns: IntArray
-    tables: Mapping[int, FloatArray]
-    scales: FloatArray
-    functions: Mapping[int, UnivariateFunction]
-    points: FloatArray
-    coefficients: FloatArray
+    columns: IntArray  # (p,), those of the numbers
+    tables: Mapping[int, FloatArray]  # of column: (K, n_states), probabilities of its states
+    scales: FloatArray  # (p,), roots of the kernel's gammas for numbers, 0 where it does not look
+    functions: Mapping[int, UnivariateFunction]  # factors of the kernel for categories
+    points: FloatArray  # (m, n_columns)
+    coefficients: FloatArray  # (m,)
 
     def variances(
         self, X: FloatArray, conditionals: Conditionals, squared_norm: float
@@ -275,15 +261,14 @@ class _Spectrum(NamedTuple):
 class _Directions(NamedTuple):
     """Principal directions of r missing numbers: P patterns, G covariances, K components, n rows.
 
-    ``maps`` (G, P, r, p) times a point less ``offsets`` (K, n, r) are its coordinates ξ; ``shape``
-    (K,) is the covariance of a component, ``pattern`` (n,) that of a row.
+    ``maps`` times a point less ``offsets`` are its coordinates ξ.
     """
 
-    maps: FloatArray
+    maps: FloatArray  # (G, P, r, p)
     spectrum: _Spectrum
-    shape: IntArray
-    offsets: FloatArray
-    pattern: IntArray
+    shape: IntArray  # (K,), the covariance of a component
+    offsets: FloatArray  # (K, n, r)
+    pattern: IntArray  # (n,), that of a row
 
     def take(self, rows: IntArray) -> _Directions:
         """Give those of some rows."""
@@ -305,14 +290,11 @@ class _Directions(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Rows (n,) that miss equally many numbers and the same categories.
-
-    ``logs`` (n, m) are those of the kernel over the observed cells.
-    """
+    """Rows that miss equally many numbers and the same categories."""
 
     expansion: MixtureExpansion
-    rows: IntArray
-    logs: FloatArray
+    rows: IntArray  # (n,)
+    logs: FloatArray  # (n, m), of the kernel over the observed cells
     directions: _Directions
     categories: list[int]
 
@@ -469,22 +451,17 @@ HERMITE, IDENTITY = _hermite_from_powers(), np.eye(MAX_ORDERS)
 class _Half(NamedTuple):
     """Products of functions of some directions: powers of a number, functions of a category.
 
-    ``costs`` (p,) are minus the logs of their eigenvalues relative to the first, ``powers`` and
-    ``orders`` (n, p) those in each of ``directions``: numbers, the first ``n_numbers`` of all, come
-    before categories. ``steps`` multiply some functions by one of a direction and an order, and put
-    them in a place. ``log_norms`` (p,) are those of the squares of the functions of the powers.
-    ``from_powers`` (p, p) turns products of powers of t = ξ / sqrt(decay) into products of Hermite
-    polynomials.
+    ``steps`` multiply some functions by one of a direction and an order, and put them in a place.
     """
 
-    n_numbers: int
-    costs: FloatArray
-    powers: FloatArray
-    orders: IntArray
+    n_numbers: int  # they come before categories
+    costs: FloatArray  # (p,), minus the logs of their eigenvalues relative to the first
+    powers: FloatArray  # (n, p), in each of the directions
+    orders: IntArray  # (n, p), in each of the directions
     directions: list[int]
     steps: list[tuple[int, int, slice, slice]]
-    log_norms: FloatArray
-    from_powers: FloatArray
+    log_norms: FloatArray  # (p,), of the squares of the functions of the powers
+    from_powers: FloatArray  # (p, p), products of powers of t = ξ / sqrt(decay) to Hermite ones
 
     @classmethod
     def of(
@@ -566,15 +543,11 @@ class _Half(NamedTuple):
 
 
 class _Halves(NamedTuple):
-    """Products of the functions of two halves whose eigenvalues are not left out.
-
-    ``blocks``: slices of the first half and how many functions of the second each takes;
-    ``within`` (p, q): one for these products, zero for others.
-    """
+    """Products of the functions of two halves whose eigenvalues are not left out."""
 
     both: tuple[_Half, _Half]
-    blocks: list[tuple[slice, int]]
-    within: FloatArray
+    blocks: list[tuple[slice, int]]  # of the first half, and how many of the second each takes
+    within: FloatArray  # (p, q), one for these products, zero for others
 
 
 @lru_cache(maxsize=4096)
