@@ -400,13 +400,11 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     def _check_complete(self, codes):
         # Values that fit has not seen have no state, as missing cells
         if self.missing == "error" and (codes < 0).any():
+            what = "rows of a mixture of all trees"
+            condition = "be complete with missing='error', of values seen in fit"
+            way_out = "Use missing='estimate'."
             raise ValueError(
-                must(
-                    "rows of a mixture of all trees",
-                    "be complete with missing='error', of values seen in fit",
-                    "Use missing='estimate'.",
-                    n_missing_or_unseen_cells=int((codes < 0).sum()),
-                )
+                must(what, condition, way_out, n_missing_or_unseen_cells=int((codes < 0).sum()))
             )
 
     def _log_density(self, X):
@@ -519,14 +517,10 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         ]
         others += [self._schema.names[j] for j in self._category_groups]
         if others:
-            raise CircuitPropertyError(
-                must(
-                    "columns of a mixture of all trees as target",
-                    "be categories, few or frequent ones, or hold the numbers 0, 1, ... k - 1",
-                    "Encode the states of a column in this way, or convert it to categories.",
-                    columns=others,
-                )
-            )
+            what = "columns of a mixture of all trees as target"
+            condition = "be categories, few or frequent ones, or hold the numbers 0, 1, ... k - 1"
+            way_out = "Encode the states of a column in this way, or convert it to categories."
+            raise CircuitPropertyError(must(what, condition, way_out, columns=others))
         return self.mixture_
 
     def _n_parameters(self):

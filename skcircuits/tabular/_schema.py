@@ -45,7 +45,7 @@ class TableSchema:
     """
 
     columns: tuple[Column, ...]  # in order
-    prototype: Any = None  # the fitted dataframe without rows, whose dtypes `decode` restores
+    prototype: Any = None  # fitted dataframe without rows, for its dtypes; None for an array
     missing_value: object = np.nan
 
     @classmethod
