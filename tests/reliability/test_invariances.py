@@ -158,6 +158,15 @@ def test_origins_do_not_matter(name):
     assert_allclose(found, plain, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["ChowLiuDensity", "WMISPNDensity"])
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_column_without_any_cell_does_not_matter(name, is_complete):
+    """Elsewhere one more column is like another seed."""
+    X = table().dropna() if is_complete else table()
+    more = X.assign(d=np.nan)
+    assert_allclose(learned(name, more, more), learned(name, X, X), rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", LEARN_TABLES)
 def test_names_do_not_matter(name):
     X = table()

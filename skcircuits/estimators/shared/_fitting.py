@@ -66,8 +66,9 @@ class TrainingRows:
 
     @property
     def has_missing(self):
-        """Whether any cell is missing."""
-        return bool(np.isnan(self.X if self.states is None else self.states).any())
+        """Whether any cell is missing of a column that has others, from which it may be learned."""
+        is_missing = np.isnan(self.X if self.states is None else self.states)
+        return bool((is_missing.any(axis=0) & ~is_missing.all(axis=0)).any())
 
     def take(self, indices):
         """Select rows."""
