@@ -304,7 +304,7 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True):
     else:
         found = [mixture("tied", 16 * factor), mixture("shrunk", 8), mixture("full", 2 * factor)]
         if has_categories and n_rows <= MAX_LOCATION_ROWS:
-            found += [mixture("tied", k, location_model=True) for k in (1, 4, 8)]
+            found += _location_models(mixture, criterion)
         else:
             found.append(mixture("tied", 1))
         if criterion == "cells":
@@ -331,6 +331,15 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True):
         "wmispn": [Expert("wmispn", (("point_masses", point_masses),))],
     }
     return [expert for family in families for expert in experts[family]]
+
+
+def _location_models(mixture, criterion):
+    """General location models, of `mixture` with further parameters."""
+    own = partial(mixture, "tied", location_model=True)
+    if criterion != "cells":
+        return [own(k) for k in (1, 4, 8)]
+    # Skewed numbers tell categories apart once they are nearly normal
+    return [own(1), own(4, transformation="johnson")]
 
 
 def with_histograms(experts):

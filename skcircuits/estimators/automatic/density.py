@@ -79,8 +79,9 @@ class AutomaticDensity(CircuitDensity):
         hidden cells best. Means are restricted to the observed range of a column, extended by one
         standard deviation. The candidates then include, on small tables, mixtures with one
         component per row, and on tables of many rows mixtures of up to 48 components with separate
-        covariances; latent trees are candidates only on tables without numbers. After a few
-        iterations, the five candidates with the largest weights go on.
+        covariances; latent trees are candidates only on tables without numbers. One of two
+        location models is fitted to transformed columns. After a few iterations, the five
+        candidates with the largest weights go on.
     random_state : int, RandomState or None, default=None
         Controls the randomness of the initialisations and of the held-out rows.
     n_jobs : int, default=None
