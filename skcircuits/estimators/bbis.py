@@ -679,13 +679,20 @@ class BBISWeighter(
 
     def _warn_of_moments(self):
         """Warn where the target has other means or variances than the weighted samples."""
-        found = self._problem.diagnose(self.weights_)
-        if found is None or not found.grossly_wrong.any():
-            return
-        warnings.warn(
-            f"BBISWeighter: by {found.method}, {'; '.join(found.faults(found.grossly_wrong))}: "
-            "the samples do not reach everywhere where the target has mass, or are too few. Draw "
-            "more, or closer to the target.",
-            UserWarning,
-            stacklevel=6,
-        )
+        try:
+            found = self._problem.diagnose(self.weights_)
+        except Exception as error:  # the target may be known near the samples alone
+            fault = (
+                "means and variances are not compared with those of the target, which cannot be "
+                f"evaluated away from the samples ({type(error).__name__}: {error}). Return NaN "
+                "there, or pass gradients to fit instead of the target"
+            )
+        else:
+            if found is None or not found.grossly_wrong.any():
+                return
+            fault = (
+                f"by {found.method}, {'; '.join(found.faults(found.grossly_wrong))}: the samples "
+                "do not reach everywhere where the target has mass, or are too few. Draw more, or "
+                "closer to the target"
+            )
+        warnings.warn(f"BBISWeighter: {fault}.", UserWarning, stacklevel=6)

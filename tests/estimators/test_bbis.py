@@ -154,6 +154,27 @@ def test_variances_of_heavy_tails_are_warned_of():
     assert (weights @ (X - weights @ X) ** 2 < 2.0).all()
 
 
+class Gamma:
+    """Independent positive numbers; the density cannot be evaluated at others."""
+
+    def grad_log_prob(self, X):
+        if (X < 0.0).any():
+            raise ArithmeticError("numbers must be positive")
+        return 1.0 / X - 1.0
+
+
+def test_targets_that_fail_away_from_the_samples_are_weighted():
+    X = np.random.default_rng(0).gamma(2.0, size=(100, 2))
+    with pytest.warns(UserWarning, match=r"not compared .* \(ArithmeticError: numbers") as caught:
+        weights = BBISWeighter(target=Gamma()).fit(X).weights_
+    assert [warning.filename for warning in caught] == [__file__]
+    np.testing.assert_allclose(weights @ X, 2.0, atol=0.2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same = BBISWeighter().fit(X, gradients=Gamma().grad_log_prob(X))
+    assert same.weights_.sum() == pytest.approx(1.0)
+
+
 def test_wrong_fractions_of_modes_are_warned_of():
     model = Circuit(
         Sum(
