@@ -135,7 +135,14 @@ class KernelFamily(Kernel, UnivariateFunction):
         return type(self)(**{**self.get_params(), **params})
 
     def is_positive_definite(self) -> bool:
-        """Whether Gram matrices are certified to be positive semidefinite, by default not."""
+        """Certify that every Gram matrix is positive semidefinite.
+
+        Returns
+        -------
+        bool
+            True for all families of this package with any valid parameters; False for user-defined
+            classes unless they override this method.
+        """
         return self._is_certified
 
     def univariate(self, x: FloatArray, y: FloatArray) -> FloatArray:
@@ -272,7 +279,14 @@ class KernelCircuit(Kernel):
         return values[id(self.root)]
 
     def is_positive_definite(self) -> bool:
-        """Whether all kernels involved are certified; products preserve the property (Schur)."""
+        """Certify that every Gram matrix is positive semidefinite.
+
+        Returns
+        -------
+        bool
+            True if all kernels involved are certified. Sums with non-negative weights and products
+            preserve the property (Schur product theorem).
+        """
         return all(
             unit.kernel.is_positive_definite()
             for unit in topological_order(self.root)
