@@ -458,7 +458,8 @@ class UnitList:
                 start = end
             else:
                 built.append(linked_product(children))
-        return tuple(built)
+        # Identities of units are keys: threads that build them at once keep those of the first
+        return vars(self).setdefault("linked", tuple(built))
 
     def below(self) -> list[list[int]]:
         """Places of the children of each unit."""

@@ -177,3 +177,9 @@ def test_units_are_made_when_the_root_is_asked_for():
     for other in (copy, Circuit(circuit.root)):
         assert (other.n_units, other.n_edges) == (circuit.n_units, circuit.n_edges)
         assert_allclose(other.log_prob([row]), value, rtol=1e-14)
+
+
+def test_threads_that_make_units_at_once_share_them():
+    units = random_potts().compile().plan.source
+    make = type(units).linked.func
+    assert make(units) is make(units)
