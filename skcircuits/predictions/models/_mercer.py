@@ -550,7 +550,8 @@ class _Halves(NamedTuple):
     within: FloatArray  # (p, q), one for these products, zero for others
 
 
-@lru_cache(maxsize=4096)
+# Rows of one call rarely have more; each may hold a megabyte
+@lru_cache(maxsize=512)
 def _halves(
     edges: tuple[float, ...], labels: tuple[tuple[float, ...], ...], size: float, n_points: int
 ) -> _Halves | None:
