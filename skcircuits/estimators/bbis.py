@@ -248,7 +248,8 @@ class BBISWeighter(
             would do so without the uniform weights), if all samples of a density are equal, if
             their weighted means or variances are wrong (by .3 standard deviations, or by a factor
             of 1.5, according to chains from the samples or weighted draws from all modes; where
-            `gradients` are given, if Stein's identity for variances does not hold), if the weights
+            `gradients` are given, if Stein's identity for variances does not hold) or cannot be
+            compared, as the target raises errors away from the samples, if the weights
             hardly bring the samples closer to the target, or if its score is not the gradient of
             its log density or depends on other rows.
         """
