@@ -40,8 +40,9 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
         prior of the components of a mixture is the single circuit.
     validation_fraction : float or None, default=0.1
         Fraction of the rows that are held out to choose the number of splits, unless validation
-        rows are passed to `fit`. Rows whose weights are no integers are drawn one by one, whatever
-        they weigh. If None, or if the table is too small, the training rows are used instead.
+        rows are passed to `fit`. Equal rows that chance hardly explains, as in continuous columns,
+        are drawn together, and rows whose weights are no integers one by one, whatever they weigh.
+        If None, or if the table is too small, the training rows are used instead.
     warm_start : bool, default=False
         Whether to continue splitting where the previous fit to the same rows ended. The best
         circuit of all these fits is kept. The rows are stored.

@@ -212,7 +212,7 @@ class BaseDensity(
 
     def _training_rows(self, X, sample_weight):
         rows = TrainingRows.of(X, sample_weight)
-        return rows.repeated() if self._counts_rows else rows
+        return rows.as_observations(~self._schema.is_categorical) if self._counts_rows else rows
 
     def _expect_new_states(self, rows):
         """Learn how probable new states are, from rows as they came: states may join some."""

@@ -20,9 +20,15 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.estimators._base import Interval, fit_context
+from skcircuits.learning.univariate._columns import FEW_VALUES
+from skcircuits.numerics._patterns import unique_rows
 
-# Weights that add up to more are not turned into rows: the table would not fit into memory
-_MOST_ROWS = 1_000_000
+# Integer weights become rows up to so many cells, or times as many rows as there are: fits to more
+# would take long, and need much memory
+_MOST_CELLS = 1_000_000
+_MOST_TIMES = 10
+# Rows of which fewer others are expected to be equal are copies where they are equal
+_BY_CHANCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -48,16 +54,28 @@ class TrainingRows:
         is_count = bool((self.weight == np.floor(self.weight)).all())
         return self.weight if is_count else np.ones(len(self.X))
 
-    def repeated(self):
-        """Rows of integer weights as that many rows, for learners that count rows.
+    def as_observations(self, is_number):
+        """Rows that are the same for a row of weight two and for that row twice.
 
-        Where rows are held out or learned in blocks, a row of weight two would not be two rows.
+        `is_number` (d,): which columns are numerical. Copies of one row become one row: if some
+        were held out, they would choose what repeats training rows. Rows that may be equal by
+        chance are repeated if their weights are integers.
         """
-        counts = self.counts
-        if len(counts) == counts.sum() or counts.sum() > max(_MOST_ROWS, len(counts)):
+        first, place = unique_rows(self.X)
+        if len(first) == len(self.X) and self.weight.max(initial=0.0) <= 1.0:
             return self
-        rows = self.take(np.repeat(np.arange(len(counts)), counts.astype(np.int64)))
-        return replace(rows, weight=np.ones(len(rows.X)))
+        merges = _hardly_occur_twice(self.X[first][:, is_number])[place]
+        is_first = np.zeros(len(self.X), dtype=bool)
+        is_first[first] = True
+        kept = np.flatnonzero(is_first | ~merges)
+        weight = np.where(merges, np.bincount(place, self.weight)[place], self.weight)[kept]
+        merged = replace(self.take(kept), weight=weight)
+        times = np.where(merges[kept], 1.0, merged.counts)
+        most = max(_MOST_CELLS // max(1, self.X.shape[1]), _MOST_TIMES * len(kept))
+        if len(kept) < times.sum() <= most:
+            rows = np.repeat(np.arange(len(kept)), times.astype(np.int64))
+            return replace(merged.take(rows), weight=(weight / times)[rows])
+        return merged if len(kept) < len(self.X) else self
 
     @property
     def codes(self):
@@ -101,6 +119,23 @@ class TrainingRows:
         return replace(rest, validation=held_out)
 
 
+def _hardly_occur_twice(numbers):
+    """Mark different rows (n, c) of numbers that hardly any other row has by chance, (n,).
+
+    Columns count as independent, those of few values not at all. Values of a single row are as
+    probable as other points of the grid on which the column lies.
+    """
+    log_expected = np.full(len(numbers), np.log(len(numbers)))
+    for column in numbers.T:
+        seen = ~np.isnan(column)
+        values, own, counts = np.unique(column[seen], return_inverse=True, return_counts=True)
+        if len(values) > FEW_VALUES:
+            n_points = (values[-1] - values[0]) / np.diff(values).min()
+            alone = np.minimum(1.0 / len(own), 1.0 / n_points)
+            log_expected[seen] += np.log(np.where(counts > 1, counts / len(own), alone))[own]
+    return log_expected < np.log(_BY_CHANCE)
+
+
 class ValidationMixin:
     """Hold out a fraction of the rows, or take validation rows in ``fit``.
 
@@ -108,9 +143,10 @@ class ValidationMixin:
     ----------
     validation_fraction : float or None, default=0.1
         Fraction of the rows that are held out to choose the best iteration and for early stopping,
-        unless validation rows are passed to `fit`. Rows whose weights are no integers are drawn one
-        by one, whatever they weigh. If None, or if the table is too small, the training rows are
-        used instead.
+        unless validation rows are passed to `fit`. Equal rows that chance hardly explains, as
+        in continuous columns, are drawn together, and rows whose weights are no integers one by
+        one, whatever they weigh. If None, or if the table is too small, the training rows are used
+        instead.
     """
 
     _counts_rows = True
@@ -130,9 +166,10 @@ class ValidationMixin:
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows. None gives equal weights. A row of weight two counts as that row
-            twice if all weights are integers with a sum of at most a million, and otherwise only on
-            average, as rows are held out and learned in blocks one by one. Rows of weight zero are
-            as good as absent, except that their categories are known.
+            twice if all weights are integers. If rows of other weights, or of weights that add up
+            to more than a million cells and ten times the rows of `X`, may be equal by chance, this
+            holds only on average. Rows of weight zero are as good as absent, except that their
+            categories are known.
         X_val : dataframe or array-like of shape (n_validation, n_features), default=None
             Validation rows; None holds out a `validation_fraction` of X.
 

@@ -605,3 +605,12 @@ def test_a_category_that_a_number_decides_changes_at_its_threshold():
     density = HiddenChowLiuDensity(**settings).fit(table)
     assert density.probability("low == 'yes'", given="weight < 2500") > 0.98
     assert density.probability("low == 'yes'", given="weight >= 2500") < 0.02
+
+
+@pytest.mark.parametrize("name", ["strudel", "hidden"])
+def test_held_out_rows_are_no_copies_of_training_rows(name):
+    rng = np.random.default_rng(0)
+    X, fresh = (rng.normal(size=(n, 1)) + rng.normal(size=(n, 4)) for n in (200, 1000))
+    # Weights that are no integers are never copies
+    whole, other = (fit(make(name), X, sample_weight=np.full(200, w)) for w in (5.0, 5.01))
+    assert whole.score(fresh) == pytest.approx(other.score(fresh), abs=0.1)

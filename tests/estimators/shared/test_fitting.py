@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 from skcircuits.estimators._base import MEMORY_ADVICE, TableMixin, fit_context
-from skcircuits.estimators.shared._fitting import drive
+from skcircuits.estimators.shared._fitting import TrainingRows, drive
 
 
 @dataclass(frozen=True)
@@ -227,3 +227,35 @@ def test_scikit_learn_callbacks_work(capsys):
     search = GridSearchCV(Learner(), {"max_iter": [4, 5]}, cv=2)
     search.set_callbacks(ProgressBar(max_propagation_depth=None)).fit(np.eye(6))
     assert "100%" in capsys.readouterr().out
+
+
+def observations(X, weight):
+    rows = TrainingRows.of(X, weight).as_observations(np.ones(X.shape[1], dtype=bool))
+    return rows.X, rows.weight
+
+
+@pytest.mark.parametrize("n_decimals", [1, 15])
+def test_copies_of_rows_that_chance_hardly_explains_are_one_row(n_decimals):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 5)).round(n_decimals)
+    X[::7, 0] = np.nan
+    weight = rng.integers(1, 2000, size=100).astype(float)
+    for own, of_rows in [(X, weight), (np.repeat(X, weight.astype(int), axis=0), None)]:
+        found, found_weight = observations(own, of_rows)
+        np.testing.assert_array_equal(found, X)
+        np.testing.assert_array_equal(found_weight, weight)
+
+
+def test_rows_that_may_be_equal_by_chance_are_repeated_up_to_a_size():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(2, size=(60, 3)), np.arange(60) % 20]).astype(float)
+    weight = rng.integers(1, 5, size=60).astype(float)
+    repeated = np.repeat(X, weight.astype(int), axis=0)
+    for own, of_rows in [(X, weight), (repeated, None)]:
+        found, found_weight = observations(own, of_rows)
+        np.testing.assert_array_equal(found, repeated)
+        assert (found_weight == 1.0).all()
+    for weights in (weight + 0.5, 1e5 * weight):  # no rows, too many rows
+        found, found_weight = observations(X, weights)
+        np.testing.assert_array_equal(found, X)
+        np.testing.assert_array_equal(found_weight, weights)
