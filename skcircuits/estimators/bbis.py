@@ -232,7 +232,8 @@ class BBISWeighter(
             Not used, present for API consistency by convention.
         gradients : array-like of shape (n_samples, n_features), default=None
             Gradients of the log density of the target at the samples, instead of a `target`.
-            Gradient-based samplers compute them anyway.
+            Gradient-based samplers compute them anyway. A `target` is also evaluated elsewhere, at
+            tens of thousands of points, to compare means and variances.
 
         Returns
         -------
