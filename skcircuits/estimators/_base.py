@@ -13,6 +13,7 @@ from numbers import Integral, Number
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, check_consistent_length, check_random_state
 from sklearn.utils._metadata_requests import _routing_enabled
@@ -172,9 +173,15 @@ def _weight_parameter(estimator):
         name, last = estimator.steps[-1]
         inner = _weight_parameter(last) if hasattr(last, "fit") else None
         return inner and f"{name}__{inner}"
+    if has_fit_parameter(estimator, "sample_weight"):
+        return "sample_weight"
     parameters = inspect.signature(estimator.fit).parameters.values()
-    passes_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    return "sample_weight" if passes_on or has_fit_parameter(estimator, "sample_weight") else None
+    if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    # Searches and transformed targets pass parameters on as they are, to a Pipeline, too
+    inner = getattr(estimator, "regressor", getattr(estimator, "estimator", None))
+    is_passed_on = hasattr(inner, "fit") and not isinstance(estimator, FrozenEstimator)
+    return _weight_parameter(inner) if is_passed_on else "sample_weight"
 
 
 class TableMixin:

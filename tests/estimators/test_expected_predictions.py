@@ -688,10 +688,23 @@ def test_weights_reach_models_that_pass_them_on(numbers):
     X, y = numbers
     weights = (np.arange(len(y)) < 60).astype(float)
     wrapped = TransformedTargetRegressor(Ridge(), func=np.positive, inverse_func=np.positive)
-    for model in (wrapped, GridSearchCV(Ridge(), {"alpha": [1.0]}, cv=3)):
+    piped = TransformedTargetRegressor(
+        GridSearchCV(make_pipeline(Ridge()), {"ridge__alpha": [1.0]}, cv=3)
+    )
+    for model in (wrapped, piped, GridSearchCV(Ridge(), {"alpha": [1.0]}, cv=3)):
         fitted = regressor(model).fit(X, y, sample_weight=weights)
         np.testing.assert_allclose(
             fitted.predict(X), Ridge().fit(X[:60], y[:60]).predict(X), rtol=1e-9
+        )
+    # The default is a Pipeline in a TransformedTargetRegressor
+    np.testing.assert_allclose(
+        regressor(None).fit(X, y, sample_weight=weights).predict(X[60:]),
+        regressor(None).fit(X[:60], y[:60]).predict(X[60:]),
+        rtol=1e-6,
+    )
+    with pytest.raises(ValueError, match="cannot take weights"):
+        regressor(TransformedTargetRegressor(KNeighborsRegressor())).fit(
+            X, y, sample_weight=weights
         )
 
 
