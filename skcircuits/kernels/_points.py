@@ -489,7 +489,7 @@ def _point_tables(kernel: PointPlan, points: FloatArray) -> PointTables | None:
     if any(layer.scopes.shape[1] > 1 for _, layer in plan.inputs):
         return None
     # One sort of the whole table: few points would feel a call for each column.
-    ordered = np.sort(points[:, list(plan.units[plan.root].scope)], axis=0)
+    ordered = np.sort(points[:, list(plan.variables)], axis=0)
     n_distinct = ordered.shape[1] + np.count_nonzero(ordered[1:] != ordered[:-1])
     if n_distinct > MAX_FRACTION * ordered.size:
         return None

@@ -326,7 +326,7 @@ def _complete_points(others: Any, plan: Plan) -> FloatArray:
     points = float_array(others, "others")
     if not points.size:
         return np.zeros((0, plan.n_columns))
-    own = list(plan.units[plan.root].scope)
+    own = list(plan.variables)
     if points.ndim != 2 or points.shape[1] < plan.n_columns:
         raise ValueError(
             must("points", f"have at least {plan.n_columns} columns", shape=points.shape)

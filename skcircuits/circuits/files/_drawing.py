@@ -225,7 +225,7 @@ def describe(plan: Plan) -> str:
     """Describe a circuit in words."""
     kinds = Counter(type(unit).__name__ for unit in plan.units)
     sizes = ", ".join(f"{count} {name}" for name, count in sorted(kinds.items()))
-    head = f"Circuit over {len(plan.units[-1].scope)} variables: {sizes}"
+    head = f"Circuit over {len(plan.variables)} variables: {sizes}"
     if plan.n_units > MAX_DESCRIBED:
         return f"{head}\n{len(plan.layers)} inner layers"
     return "\n".join([head, *_tree(plan)])

@@ -189,8 +189,8 @@ def _bounded(plan: Plan, box: Box) -> BoolArray:
         # A set of all states is not a bound
         bounded[:, variable] |= ~allowed.all(axis=1)
     n_columns = bounded.shape[1]
-    if n_columns > len(plan.units[-1].scope):
-        scope = plan.units[-1].scope
+    if n_columns > len(plan.variables):
+        scope = plan.variables
         outside = plan.remember(
             ("outside", n_columns), lambda: np.setdiff1d(np.arange(n_columns), scope)
         )
@@ -259,7 +259,7 @@ def _plan_over(plan: Plan, kept: frozenset[int]) -> Plan:
     known: dict[frozenset[int], Plan] = plan.remember("boxes", dict)
     part = known.get(kept)
     if part is None:
-        root = marginalize(plan, frozenset(plan.units[-1].scope) - kept)
+        root = marginalize(plan, frozenset(plan.variables) - kept)
         assert root is not None
         part = compile_plan(flatten(root))
         if len(known) >= MAX_KEPT:

@@ -239,7 +239,7 @@ class _Batch(NamedTuple):
 
     def outside(self) -> IntArray:
         """Columns that are no variables."""
-        return np.setdiff1d(np.arange(self.X.shape[1]), self.plan.units[-1].scope)
+        return np.setdiff1d(np.arange(self.X.shape[1]), self.plan.variables)
 
     def means(self) -> FloatArray:
         """Conditional mean of each cell; cells of other columns are returned as they are."""

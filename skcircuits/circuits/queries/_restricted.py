@@ -140,7 +140,7 @@ def mixed_moments(plan: Plan, parts: list[_Part], n_columns: int) -> tuple[Float
         is_used = (flows[..., None] > 0.0) & np.isfinite(distance)
         spread = np.where(is_used, variance, 0.0) + np.where(is_used, distance, 0.0) ** 2
         total += per_column(scopes, flows[..., None] * spread, n_columns)
-    outside = np.setdiff1d(np.arange(n_columns), plan.units[-1].scope)
+    outside = np.setdiff1d(np.arange(n_columns), plan.variables)
     mean[outside] = total[outside] = np.nan
     return mean.T, total.T
 
