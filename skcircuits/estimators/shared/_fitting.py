@@ -22,6 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skcircuits.estimators._base import Interval, fit_context
 from skcircuits.learning.univariate._columns import FEW_VALUES
 from skcircuits.numerics._patterns import unique_rows
+from skcircuits.protocols import MIN_RANGE
 
 # Integer weights become rows up to so many cells, or times as many rows as there are: fits to more
 # would take long, and need much memory
@@ -130,7 +131,7 @@ def _hardly_occur_twice(numbers):
         seen = ~np.isnan(column)
         values, own, counts = np.unique(column[seen], return_inverse=True, return_counts=True)
         if len(values) > FEW_VALUES:
-            n_points = (values[-1] - values[0]) / np.diff(values).min()
+            n_points = (values[-1] - values[0]) / max(np.diff(values).min(), MIN_RANGE)
             alone = np.minimum(1.0 / len(own), 1.0 / n_points)
             log_expected[seen] += np.log(np.where(counts > 1, counts / len(own), alone))[own]
     return log_expected < np.log(_BY_CHANCE)

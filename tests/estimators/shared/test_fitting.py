@@ -239,6 +239,7 @@ def test_copies_of_rows_that_chance_hardly_explains_are_one_row(n_decimals):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 5)).round(n_decimals)
     X[::7, 0] = np.nan
+    X[1:4, 1] = [1e100, 0.0, 5e-324]  # of any magnitude
     weight = rng.integers(1, 2000, size=100).astype(float)
     for own, of_rows in [(X, weight), (np.repeat(X, weight.astype(int), axis=0), None)]:
         found, found_weight = observations(own, of_rows)
