@@ -234,6 +234,7 @@ def observations(X, weight):
     return rows.X, rows.weight
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("n_decimals", [1, 15])
 def test_copies_of_rows_that_chance_hardly_explains_are_one_row(n_decimals):
     rng = np.random.default_rng(0)
