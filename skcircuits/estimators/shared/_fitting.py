@@ -20,7 +20,7 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.estimators._base import Interval, fit_context
-from skcircuits.learning.univariate._columns import FEW_VALUES
+from skcircuits.learning.univariate._columns import FEW_VALUES, HEAVY_FRACTION
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import MIN_RANGE
 
@@ -65,11 +65,12 @@ class TrainingRows:
         first, place = unique_rows(self.X)
         if len(first) == len(self.X) and self.weight.max(initial=0.0) <= 1.0:
             return self
-        merges = _hardly_occur_twice(self.X[first][:, is_number])[place]
+        total = np.bincount(place, self.weight)
+        merges = _hardly_occur_twice(self.X[first][:, is_number], total)[place]
         is_first = np.zeros(len(self.X), dtype=bool)
         is_first[first] = True
         kept = np.flatnonzero(is_first | ~merges)
-        weight = np.where(merges, np.bincount(place, self.weight)[place], self.weight)[kept]
+        weight = np.where(merges, total[place], self.weight)[kept]
         merged = replace(self.take(kept), weight=weight)
         times = np.where(merges[kept], 1.0, merged.counts)
         most = max(_MOST_CELLS // max(1, self.X.shape[1]), _MOST_TIMES * len(kept))
@@ -120,11 +121,11 @@ class TrainingRows:
         return replace(rest, validation=held_out)
 
 
-def _hardly_occur_twice(numbers):
-    """Mark different rows (n, c) of numbers that hardly any other row has by chance, (n,).
+def _hardly_occur_twice(numbers, weight):
+    """Mark different rows (n, c), of weights (n,), that hardly any other row is by chance, (n,).
 
     Columns count as independent, those of few values not at all. Values of a single row are as
-    probable as other points of the grid on which the column lies.
+    probable as other points of the grid on which the column lies, unless they weigh much.
     """
     log_expected = np.full(len(numbers), np.log(len(numbers)))
     for column in numbers.T:
@@ -133,7 +134,10 @@ def _hardly_occur_twice(numbers):
         if len(values) > FEW_VALUES:
             n_points = (values[-1] - values[0]) / max(np.diff(values).min(), MIN_RANGE)
             alone = np.minimum(1.0 / len(own), 1.0 / n_points)
-            log_expected[seen] += np.log(np.where(counts > 1, counts / len(own), alone))[own]
+            fractions = np.where(counts > 1, counts / len(own), alone)
+            heavy = np.bincount(own, weight[seen]) / weight[seen].sum()
+            fractions = np.where(heavy >= HEAVY_FRACTION, heavy, fractions)
+            log_expected[seen] += np.log(fractions)[own]
     return log_expected < np.log(_BY_CHANCE)
 
 

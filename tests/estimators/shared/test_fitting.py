@@ -261,3 +261,14 @@ def test_rows_that_may_be_equal_by_chance_are_repeated_up_to_a_size():
         found, found_weight = observations(X, weights)
         np.testing.assert_array_equal(found, X)
         np.testing.assert_array_equal(found_weight, weights)
+
+
+def test_a_value_of_many_rows_stays_many_rows():
+    X = np.random.default_rng(0).exponential(size=(100, 1))
+    X[::2] = 0.0
+    found, weight = observations(X, np.ones(100))
+    np.testing.assert_array_equal(found, X)
+    # Copies of the others are one row each
+    found, weight = observations(X, np.full(100, 3.0))
+    np.testing.assert_array_equal(weight, np.where(found[:, 0] > 0.0, 3.0, 1.0))
+    assert (found == 0.0).sum() == 150
