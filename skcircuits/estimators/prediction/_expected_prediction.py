@@ -590,8 +590,9 @@ class ExpectedPredictionMixin(
 
     def _to_table(self, encoded):
         """Decode rows for the models; what these cannot read is the most frequent category."""
-        for j, read in self._unread.items():
+        if self._unread:
             encoded = encoded.copy()
+        for j, read in self._unread.items():
             encoded[:, j] = _read_codes(encoded[:, j], read)
         return self._schema.decode(encoded)
 

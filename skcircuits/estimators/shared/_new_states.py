@@ -46,7 +46,7 @@ class NewStates:
         total = np.zeros(len(X))
         for j in np.flatnonzero(is_new.any(axis=0)).tolist():
             new = is_new[:, j]
-            total[new] += self.log_masses[j] + _log_share(X[new, j], self.numbers[j])
+            total[new] += self.log_masses[j] + _log_fraction(X[new, j], self.numbers[j])
         return total
 
 
@@ -85,12 +85,14 @@ def _log_new_mass(cells, weight):
     return float(np.log((n_single + 0.5) / (counts.sum() + 1.0)))
 
 
-def _log_share(x, numbers):
+def _log_fraction(x, numbers):
     """Log probabilities of new numbers (n,) given that a number is new; `numbers` are known."""
     if (numbers == np.floor(numbers)).all():
         width = 1.0
     else:
         width = np.diff(numbers).min() if len(numbers) > 1 else 1e-3 * max(1.0, abs(numbers[0]))
+    # Floats far from zero are more than a unit apart
+    width = max(width, float(np.spacing(np.abs(numbers).max())))
     low, high = numbers[0] - width / 2, numbers[-1] + width / 2
     scale = max(float(numbers.std()), width)
     beyond = np.maximum(low - x, x - high)

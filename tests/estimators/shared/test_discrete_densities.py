@@ -94,6 +94,15 @@ def test_circuit_speaks_original_units(name):
     assert total == pytest.approx(1.0, abs=1e-9)
 
 
+def test_new_integers_where_floats_are_more_than_a_unit_apart():
+    X = np.column_stack([np.full(40, 2.0**60), np.arange(40.0) % 5])
+    density = ChowLiuDensity().fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        new, known = density.score_samples([[2.0**60 + 256.0, 1.0], [2.0**60, 1.0]])
+    assert -np.inf < new < known
+
+
 @every_density
 def test_numbers_that_are_no_state_count_as_new_categories(name, X):
     X = X.copy()
