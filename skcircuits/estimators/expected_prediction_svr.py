@@ -23,6 +23,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.prediction._measuring import MeasuringMixin
+from skcircuits.estimators.prediction._model_columns import EmptyColumnsMixin
 from skcircuits.estimators.shared._completion import with_possible_evidence
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
@@ -40,7 +41,12 @@ _MAX_ITER = 10**7
 
 @inherit_documentation
 class ExpectedPredictionSVR(
-    KernelParametersMixin, MeasuringMixin, InnerDensityMixin, RegressorMixin, BaseEstimator
+    KernelParametersMixin,
+    MeasuringMixin,
+    EmptyColumnsMixin,
+    InnerDensityMixin,
+    RegressorMixin,
+    BaseEstimator,
 ):
     """Support vector regression whose predictions are expectations over the missing values.
 
@@ -210,6 +216,7 @@ class ExpectedPredictionSVR(
             The fitted model.
         """
         n_columns = self._learn_table(X).shape[1]
+        self._warn_of_empty_columns()
         self._check_kernel_parameters(n_columns)
         y = self._check_target(y, X)
         sample_weight = check_weights(sample_weight, y)

@@ -18,7 +18,11 @@ from skcircuits.estimators._base import (
     fit_context,
     inherit_documentation,
 )
-from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.automatic._inner_density import (
+    DENSITY_CONSTRAINTS,
+    InnerDensityMixin,
+    warn_of_empty_columns,
+)
 from skcircuits.estimators.shared._completion import complete_rows, predict_in_turns
 from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.estimators.shared._fitting import TrainingRows
@@ -86,7 +90,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         which is 1 if the cell was missing.
     keep_empty_features : bool, default=False
         Whether to keep columns without any observed cell in `fit`, which are imputed from the prior
-        of the density. By default they are dropped.
+        of the density. By default they are dropped, with a warning.
     self_masking : bool, default=True
         Whether ``density="auto"`` with ``strategy="mean"`` takes into account that cells may be
         missing because of their own values (large incomes that are not reported). Columns where the
@@ -222,6 +226,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         missing = np.isnan(encoded)
         # As in scikit-learn's imputers: columns without values in fit are dropped
         kept = self.keep_empty_features | ~missing.all(axis=0)
+        if not kept.all():
+            dropped = [self._schema.names[j] for j in np.flatnonzero(~kept)]
+            warn_of_empty_columns(dropped, "they are dropped, unless keep_empty_features=True")
         self._kept = np.flatnonzero(kept)
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         self._masking = self._learn_self_masking(encoded, weights)

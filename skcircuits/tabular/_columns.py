@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import MAX_CELL, MAX_INTEGER, MIN_RANGE, BoolArray, FloatArray
-from skcircuits.tabular._frames import RawColumn, no_numbers_or_categories, zone_name
+from skcircuits.tabular._frames import (
+    RawColumn,
+    is_frame,
+    no_numbers_or_categories,
+    read_columns,
+    select_columns,
+    zone_name,
+)
 
 MAX_SHOWN = 20
 # Meaning of a number of a column: itself, what rounds to it, all up to the next float.
@@ -294,6 +301,18 @@ def is_missing(value: object, missing_value: object = np.nan) -> bool:
         return bool(value != value or value == missing_value)
     except (TypeError, ValueError):
         return True  # pandas' NA refuses to be a truth value
+
+
+def empty_columns(X: Any) -> dict[int, str | int]:
+    """Names of the columns of a table that have no observed cell, by position."""
+    found = {j: raw.name for j, raw in enumerate(read_columns(X[:1])) if is_missing(raw.values[0])}
+    candidates = list(found)
+    if not candidates:
+        return {}
+    # Of long tables, few columns are read twice
+    table = select_columns(X, candidates) if is_frame(X) else X[:, candidates]
+    is_empty = [all(map(is_missing, raw.values.tolist())) for raw in read_columns(table)]
+    return {j: found[j] for j, empty in zip(candidates, is_empty) if empty}
 
 
 def _in_days(column: Column, values: NDArray[Any], missing_value: object) -> NDArray[Any]:

@@ -230,6 +230,22 @@ def append_columns(X: Any, names: list[str], columns: NDArray[np.float64]) -> An
     return frame.with_columns(*series).to_native()
 
 
+def with_constant_columns(X: Any, positions: list[int]) -> Any:
+    """Replace columns of a table by zeros, those of dates by the first day of all numbers."""
+    if not positions:
+        return X
+    if not is_frame(X):
+        X = np.array(X, dtype=None if X.dtype.kind == "O" else np.float64)
+        X[:, positions] = 0.0
+        return X
+    frame = _opened(X)
+    zeros = [
+        (nw.lit(0).cast(dtype) if dtype.is_temporal() else nw.lit(0.0)).alias(name)
+        for name, dtype in [list(frame.schema.items())[j] for j in positions]
+    ]
+    return frame.with_columns(*zeros).to_native()
+
+
 def with_index_of(frame: Any, X: Any) -> Any:
     """Give a dataframe the row index of another table, where both have one."""
     tables = [frame, X]

@@ -822,9 +822,93 @@ def test_value_of_measuring(numbers, classes):
     np.testing.assert_allclose(model.value_of_measuring(incomplete, costs), values / costs)
     with pytest.raises(ValueError, match="costs must be 4 positive numbers"):
         model.value_of_measuring(incomplete, costs=[1.0, 0.0, 1.0, 1.0])
+    by_place = dict(enumerate(costs.tolist()))
+    np.testing.assert_allclose(model.value_of_measuring(incomplete, by_place), values / costs)
     entropies = classifier(LogisticRegression()).fit(*classes).value_of_measuring(incomplete[:5])
     assert (entropies >= 0).all()
     assert entropies.max() < np.log(3)
+
+
+def test_costs_of_measuring_by_name(numbers):
+    X, y = numbers
+    table = pd.DataFrame(X, columns=list("abcd"))
+    model = regressor(Ridge()).fit(table, y)
+    rows = table.mask(np.isnan(hide(X))).head(10)
+    costs = {"d": 8.0, "b": 2.0, "a": 1.0, "c": 4.0}
+    expected = model.value_of_measuring(rows) / [1.0, 2.0, 4.0, 8.0]
+    for named in (costs, pd.Series(costs)):
+        np.testing.assert_allclose(model.value_of_measuring(rows, costs=named), expected)
+    with pytest.raises(ValueError, match=r"unknown=\['e'\], missing=\['d'\]"):
+        model.value_of_measuring(rows, costs={"a": 1.0, "b": 2.0, "c": 4.0, "e": 8.0})
+    for wrong in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="costs must be 4 positive numbers"):
+            model.value_of_measuring(rows, costs=costs | {"c": wrong})
+
+
+@pytest.mark.parametrize("model", [regressor(Ridge()), ExpectedPredictionSVR(density=DENSITY)])
+def test_columns_without_values_in_fit_do_not_matter(model, numbers):
+    X, y = numbers
+    without = clone(model).fit(X, y)
+    empty = np.full(len(X), NAN)
+    with pytest.warns(UserWarning, match=r"Columns \[4\] have no observed value .* do not depend"):
+        model = clone(model).fit(np.column_stack([X, empty]), y)
+    incomplete = hide(X)
+    observed = np.column_stack([incomplete, np.linspace(-3.0, 3.0, len(X))])
+    missing = np.column_stack([incomplete, empty])
+    np.testing.assert_array_equal(model.predict(observed), model.predict(missing))
+    assert not model.value_of_measuring(missing)[:, 4].any()
+    # Neither do they make incomplete rows of complete ones
+    answers, std = model.predict(np.column_stack([X, empty]), return_std=True)
+    assert not std.any()
+    if not isinstance(model, ExpectedPredictionSVR):  # whose gamma counts columns
+        np.testing.assert_allclose(answers, without.predict(X), rtol=1e-9)
+
+
+def test_columns_without_values_in_fit_of_all_kinds(numbers):
+    X, y = numbers
+    nothing = [None] * len(X)
+    table = pd.DataFrame(
+        {
+            "x": X[:, 0],
+            "text": pd.Series(nothing, dtype=object),
+            "category": pd.Categorical(nothing, categories=["u", "v"]),
+            "date": pd.Series(nothing, dtype="datetime64[ns]"),
+            "count": pd.Series(nothing, dtype="Int64"),
+            "z": X[:, 1],
+        }
+    )
+    new = table.head(3).assign(text="a", category="u", date=pd.Timestamp("2020-01-01"), count=3)
+    new.loc[0, "x"] = NAN
+    names = r"\['text', 'category', 'date', 'count'\]"
+    for kind in (pd.DataFrame, pl.DataFrame, np.ndarray):
+        rows, others = table, new
+        if kind is pl.DataFrame:
+            dtypes = {"text": pl.String, "category": pl.Categorical, "date": pl.Datetime}
+            dtypes |= {"x": pl.Float64, "count": pl.Int64, "z": pl.Float64}
+            rows, others = (
+                pl.DataFrame(
+                    {c: own[c].astype(object).where(own[c].notna(), None).tolist() for c in own},
+                    schema_overrides=dtypes,
+                )
+                for own in (table, new)
+            )
+        elif kind is np.ndarray:
+            rows, others = table.to_numpy(dtype=object), new.to_numpy(dtype=object)
+        with pytest.warns(UserWarning, match="no observed value" if kind is np.ndarray else names):
+            model = regressor().fit(rows, y)
+        answers = model.predict(others)
+        without = model.predict(rows[:3] if kind is np.ndarray else rows.head(3))
+        assert np.isfinite(answers).all()
+        np.testing.assert_array_equal(answers[1:], without[1:])
+
+
+def test_a_fixed_model_still_reads_columns_without_values_in_fit(numbers):
+    X, y = numbers
+    model = FrozenEstimator(Ridge().fit(X, y))
+    nothing = np.where(np.arange(4) == 2, NAN, X)
+    with pytest.warns(UserWarning, match="their density is a guess"):
+        fitted = regressor(model).fit(nothing, y)
+    np.testing.assert_array_equal(fitted.predict(X), model.predict(X))
 
 
 def test_measuring_what_is_worth_most_pays(numbers):

@@ -4,6 +4,7 @@ The density is a parameter: "auto", the name of one, a density estimator (cloned
 the rows) or a ready circuit.
 """
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -190,6 +191,11 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         # From the user's table: the decoded one may have lost the dtypes of missing values
         own = {name: getattr(self._schema, name) for name in ("missing_value", "prototype")}
         self._set_schema(replace(schema, **own))
+
+
+def warn_of_empty_columns(names, consequence):
+    """Warn of columns without any observed value in fit."""
+    warnings.warn(f"Columns {names} have no observed value in fit: {consequence}.", stacklevel=5)
 
 
 def _is_discrete(numbers):

@@ -1,7 +1,6 @@
 """Common base of expected predictions of regressors and classifiers: fit and moments.
 
-Missing-value indicators are columns of the table. Expected predictions may be stacked with those
-of joint densities of rows and target, and of trees.
+Expected predictions may be stacked with those of joint densities of rows and target, and of trees.
 """
 
 import warnings
@@ -33,6 +32,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.imputer import CircuitImputer
 from skcircuits.estimators.prediction._measuring import MeasuringMixin
+from skcircuits.estimators.prediction._model_columns import EmptyColumnsMixin, IndicatorMixin
 from skcircuits.estimators.prediction._requirements import (
     check_kind,
     check_reads_columns,
@@ -56,9 +56,8 @@ from skcircuits.predictions._closed_forms import (
     explain,
 )
 from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
-from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import to_days
-from skcircuits.tabular._frames import append_columns, read_columns
+from skcircuits.tabular._frames import read_columns
 
 EXPECTED_PREDICTION_CONSTRAINTS: dict = {
     **DENSITY_CONSTRAINTS,
@@ -80,37 +79,6 @@ RANGE_ROWS = 200  # on which a model is tried that may not answer beyond their r
 BLOCK_ROWS = 2**15  # incomplete rows per block
 STACKING_DRAWS = 128  # per held-out row; their error is small beside the noise of held-out targets
 STACKED = ("predict_proba", "predict")  # methods that predict the target
-
-
-class IndicatorMixin:
-    """Append an indicator for each column with missing values in fit: 1 if the value is missing.
-
-    Uses the parameter ``add_indicator``. It precedes `InnerDensityMixin`, so that density and model
-    see the same columns; attributes of the estimator refer to the columns that the user passed.
-    """
-
-    def _check_table(self, X, *, reset):
-        X = super()._check_table(X, reset=reset)
-        if not self.add_indicator:
-            return X
-        if reset:
-            self._own_schema = TableSchema.learn(X, super()._choose_categorical())
-        missing = np.isnan(self._own_schema.encode(X, self.handle_unknown))
-        if reset:
-            self._indicated = np.flatnonzero(missing.any(axis=0))
-        names = [f"missingindicator_{self._own_schema.names[j]}" for j in self._indicated]
-        return append_columns(X, names, missing[:, self._indicated].astype(np.float64))
-
-    def _choose_categorical(self):
-        if not self.add_indicator:
-            return super()._choose_categorical()
-        # Indicators are categories, whatever their dtype
-        return np.append(self._own_schema.is_categorical, np.ones(len(self._indicated), bool))
-
-    def _set_schema(self, schema):
-        super()._set_schema(schema)
-        self.is_categorical_ = self.is_categorical_[: self.n_features_in_]
-        self.categories_ = self.categories_[: self.n_features_in_]
 
 
 class TrainingTable(NamedTuple):
@@ -219,6 +187,7 @@ class ExpectedPredictionMixin(
     StackedAnswersMixin,
     MeasuringMixin,
     IndicatorMixin,
+    EmptyColumnsMixin,
     MetaEstimatorMixin,
     InnerDensityMixin,
     BaseEstimator,
@@ -369,6 +338,9 @@ class ExpectedPredictionMixin(
         self.stacking_weights_ = np.ones(1) if self._stack is None else self._stack.weights
         self.method_ = self._way_of(self._responses[0])
 
+    def _reads_empty_columns(self):
+        return isinstance(self.estimator, FrozenEstimator)  # others had values to learn from
+
     def _chosen_estimator(self, y=None):
         return self._default_estimator(y) if self.estimator is None else self.estimator
 
@@ -380,6 +352,7 @@ class ExpectedPredictionMixin(
         frozen = isinstance(model, FrozenEstimator)
         targets = None if y is None and frozen else self._check_targets(y, X)
         encoded = self._learn_table(X)
+        self._warn_of_empty_columns()
         model = self._chosen_estimator(y)  # the default is made for these columns
         check_reads_columns(model, self._schema)
         self._check_covers_columns()

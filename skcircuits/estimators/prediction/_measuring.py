@@ -1,5 +1,7 @@
 """Which missing value to measure next: by how much each would reduce the uncertainty."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from skcircuits.estimators._base import check_is_fitted
@@ -24,8 +26,9 @@ class MeasuringMixin:
         ----------
         X : dataframe or array-like of shape (n_samples, n_features)
             Rows; values may be missing.
-        costs : array-like of shape (n_features,), default=None
-            Cost of measuring each column. The result is divided by it.
+        costs : array-like of shape (n_features,), dict or Series, default=None
+            Cost of measuring each column, by position, or by name (``{"age": 1, "blood": 5}``; by
+            index for arrays). The result is divided by it.
 
         Returns
         -------
@@ -47,9 +50,17 @@ class MeasuringMixin:
         return values if costs is None else values / self._check_costs(costs)
 
     def _check_costs(self, costs):
+        """Give the costs of the columns that the user passed, shape (n,)."""
+        names = self._schema.names[: self.n_features_in_]
+        if isinstance(costs, Mapping) or (hasattr(costs, "index") and hasattr(costs, "to_dict")):
+            costs = dict(costs if isinstance(costs, Mapping) else costs.to_dict())
+            kinds = {"unknown": costs.keys() - set(names), "missing": set(names) - costs.keys()}
+            wrong = {kind: sorted(own, key=str) for kind, own in kinds.items() if own}
+            if wrong:
+                raise ValueError(must("Names in costs", f"be the columns {names}", **wrong))
+            costs = [costs[name] for name in names]
         costs = float_array(costs, "costs")
-        if costs.shape != (self.n_features_in_,) or not (costs > 0).all():
-            raise ValueError(
-                must("costs", f"be {self.n_features_in_} positive numbers", costs=costs.tolist())
-            )
+        if costs.shape != (len(names),) or not (np.isfinite(costs) & (costs > 0)).all():
+            condition = f"be {len(names)} positive numbers"
+            raise ValueError(must("costs", condition, costs=costs.tolist()))
         return costs
