@@ -47,7 +47,7 @@ from skcircuits.tabular._frames import (
 )
 
 __all__ = [
-    "CATEGORICAL_CONSTRAINTS",
+    "TABLE_CONSTRAINTS",
     "BaseComposition",
     "HasMethods",
     "Interval",
@@ -79,10 +79,12 @@ class Interval(_Interval):
         return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
 
 
-# Parameter constraints of the estimators that let users choose the categorical columns
-CATEGORICAL_CONSTRAINTS = {
+# Parameter constraints that all estimators of tables share
+TABLE_CONSTRAINTS = {
     "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
     "handle_unknown": [StrOptions({"missing", "error"})],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
 }
 
 

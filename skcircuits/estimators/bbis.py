@@ -260,12 +260,16 @@ class BBISWeighter(
         self.target_, state_names = self._find_target(X, samples, gradients)
         # The states of the target set the order of the codes, not that of the samples
         self._set_schema(align_labels(self._schema, self.target_, state_names))
-        if not self._weigh(self._read_samples(X)):
+        samples = self._read_samples(X)
+        found = self._weigh(samples)
+        self._warn_of_fault(found)
+        self._warn_of_target(samples)
+        if not self._fault(found):
             self._warn_of_moments()
         return self
 
     def _weigh(self, samples):
-        """Set everything that depends on the samples; tell whether they are too few."""
+        """Set everything that depends on the samples."""
         # Collapsed first: weights, kernel and discrepancy are all those of the remaining
         # variables
         self.samples_ = collapse_cells(samples, self._choose_collapsed(samples.shape))
@@ -277,12 +281,7 @@ class BBISWeighter(
         self.effective_sample_size_ = found.effective_sample_size
         self.uniform_fraction_ = found.uniform_fraction
         self._report(found)
-        are_few = self._warn_of_few(found)
-        if not self._problem.is_learned and is_continuous(self.target_):
-            points = samples[self._problem.possible]
-            warn_of_dependent_rows(self.target_, points, self)
-            warn_of_wrong_score(self.target_, points, self)
-        return are_few
+        return found
 
     def _pose_problem(self):
         return WeighingProblem(
@@ -553,7 +552,9 @@ class BBISWeighter(
         # A score must not change the weights that were fitted
         other = copy(self)
         other.verbose = 0
-        other._weigh(self._read_samples(X))
+        samples = self._read_samples(X)
+        other._warn_of_fault(other._weigh(samples))
+        other._warn_of_target(samples)
         return -other._problem.measure(other.weights_)
 
     def __sklearn_tags__(self):
@@ -635,49 +636,55 @@ class BBISWeighter(
                 f"{found.discrepancy:.3e}, effective sample size {found.effective_sample_size:.1f}"
             )
 
-    def _warn_of_few(self, found):
-        """Warn where estimates rest on a handful of samples, or would without uniform weights.
-
-        Tell whether there was a reason to.
-        """
+    def _fault(self, found):
+        """Why estimates rest on a handful of samples, or would without uniform weights, or ""."""
         size, n_distinct = found.size_alone, found.n_distinct
         if found.marginal_error > _LARGE_ERROR:
-            fault = (
+            return (
                 f"marginal probabilities are wrong by up to {found.marginal_error:.2g}, to judge "
                 "by the probabilities of the samples and of other states"
             )
-        elif n_distinct == 1 and self._problem.is_continuous:
-            fault = "all samples are equal, so that weights change nothing"
-        elif size < _FEW_SAMPLES and n_distinct > _FEW_PART * size:
-            fault = (
+        if n_distinct == 1 and self._problem.is_continuous:
+            return "all samples are equal, so that weights change nothing"
+        if size < _FEW_SAMPLES and n_distinct > _FEW_PART * size:
+            return (
                 f"few of {n_distinct} distinct samples carry nearly all weight (effective sample "
                 f"size {size:.1f})"
             )
-        elif found.variance_error > _LARGE_VARIANCE_ERROR:
-            fault = (
+        if found.variance_error > _LARGE_VARIANCE_ERROR:
+            return (
                 f"weighted samples break Stein's identity for variances by "
                 f"{found.variance_error:.2g}, so that these are wrong by about as large a fraction"
             )
-        elif found.error > UNIFORM_ERROR:
-            fault = (
+        if found.error > UNIFORM_ERROR:
+            return (
                 f"weighted means are as uncertain as those of {1.0 / found.error:.2g} independent "
                 f"samples, so that uniform weights make up {found.uniform_fraction:.0%}"
             )
-        elif found.n_equivalent * _FEW_EQUIVALENT < len(self.samples_):
-            fault = (
+        if found.n_equivalent * _FEW_EQUIVALENT < len(self.samples_):
+            return (
                 f"weighted samples are as far from the target as {found.n_equivalent:.2g} "
                 "independent ones, hardly closer than without weights (stein_diagnosis names the "
                 "variables)"
             )
-        else:
-            return False
-        warnings.warn(
-            f"BBISWeighter: {fault}: the samples are far from the target. Draw them closer to "
-            "it, or collapse variables.",
-            UserWarning,
-            stacklevel=7,
-        )
-        return True
+        return ""
+
+    def _warn_of_fault(self, found):
+        fault = self._fault(found)
+        if fault:
+            warnings.warn(
+                f"BBISWeighter: {fault}: the samples are far from the target. Draw them closer to "
+                "it, or collapse variables.",
+                UserWarning,
+                stacklevel=6,
+            )
+
+    def _warn_of_target(self, samples):
+        """Warn of a density of the user that depends on other rows, or whose score is wrong."""
+        if not self._problem.is_learned and is_continuous(self.target_):
+            points = samples[self._problem.possible]
+            warn_of_dependent_rows(self.target_, points, self)
+            warn_of_wrong_score(self.target_, points, self)
 
     def _warn_of_moments(self):
         """Warn where the target has other means or variances than the weighted samples."""

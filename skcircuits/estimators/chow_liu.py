@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, inherit_documentation
+from skcircuits.estimators._base import TABLE_CONSTRAINTS, Interval, inherit_documentation
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.trees import (
@@ -89,9 +89,7 @@ class ChowLiuDensity(DiscreteDensity):
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
-        **CATEGORICAL_CONSTRAINTS,
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        **TABLE_CONSTRAINTS,
     }
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.circuits import Circuit, Sum
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, inherit_documentation
+from skcircuits.estimators._base import TABLE_CONSTRAINTS, Interval, inherit_documentation
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
@@ -126,9 +126,7 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
-        **CATEGORICAL_CONSTRAINTS,
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        **TABLE_CONSTRAINTS,
     }
 
     def __init__(

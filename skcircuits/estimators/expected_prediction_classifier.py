@@ -1,7 +1,6 @@
 """Classification of rows with missing values: expected predictions of any classifier."""
 
 from copy import copy
-from typing import ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -16,12 +15,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from skcircuits.estimators._base import (
-    fit_context,
     inherit_documentation,
     ovr_decision_function,
 )
 from skcircuits.estimators.prediction._expected_prediction import (
-    EXPECTED_PREDICTION_CONSTRAINTS,
     ExpectedPredictionMixin,
     column_encoder,
 )
@@ -136,33 +133,6 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     >>> model.fit(X, y).predict_proba(X[:1]).shape
     (1, 3)
     """
-
-    _parameter_constraints: ClassVar[dict] = EXPECTED_PREDICTION_CONSTRAINTS
-
-    @fit_context
-    def fit(self, X, y=None, sample_weight=None, **fit_params):
-        """Fit the classifier, and learn the density of the rows.
-
-        Parameters
-        ----------
-        X : dataframe or array-like of shape (n_samples, n_features)
-            Training rows; values may be missing.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Classes. May be None for a frozen estimator.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, for the classifier and the density. In a `Pipeline`, the last
-            step gets them.
-        **fit_params : dict
-            Passed to the `fit` of the classifier.
-
-        Returns
-        -------
-        ExpectedPredictionClassifier
-            The fitted model.
-        """
-        self._fit(X, y, sample_weight, fit_params)
-        self.classes_ = self.estimator_.classes_
-        return self
 
     def predict(self, X):
         """Predict the class of each row.
@@ -344,6 +314,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         labels = model.predict(table)
         method = next((m for m in ANSWERS if hasattr(model, m)), None)
         answers = getattr(model, method)(table) if method else labels
+        self.classes_ = model.classes_
         # Labels that do not exclude each other have a column each in one array of answers
         has_targets = isinstance(answers if method else model.classes_, list)
         columns = () if has_targets else np.shape(answers)

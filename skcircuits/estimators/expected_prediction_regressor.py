@@ -1,7 +1,5 @@
 """Regression on rows with missing values: expected predictions of any regressor."""
 
-from typing import ClassVar
-
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.compose import TransformedTargetRegressor
@@ -10,9 +8,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
-from skcircuits.estimators._base import fit_context, inherit_documentation
+from skcircuits.estimators._base import inherit_documentation
 from skcircuits.estimators.prediction._expected_prediction import (
-    EXPECTED_PREDICTION_CONSTRAINTS,
     ExpectedPredictionMixin,
     column_encoder,
 )
@@ -73,32 +70,7 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
     ((1,), True)
     """
 
-    _parameter_constraints: ClassVar[dict] = EXPECTED_PREDICTION_CONSTRAINTS
     _responses = ("predict",)
-
-    @fit_context
-    def fit(self, X, y=None, sample_weight=None, **fit_params):
-        """Fit the regressor, and learn the density of the rows.
-
-        Parameters
-        ----------
-        X : dataframe or array-like of shape (n_samples, n_features)
-            Training rows; values may be missing.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Target. May be None for a frozen estimator.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, for the regressor and the density. In a `Pipeline`, the last
-            step gets them.
-        **fit_params : dict
-            Passed to the `fit` of the regressor.
-
-        Returns
-        -------
-        ExpectedPredictionRegressor
-            The fitted model.
-        """
-        self._fit(X, y, sample_weight, fit_params)
-        return self
 
     def predict(self, X, return_std=False):
         """Predict the expected target of each row.

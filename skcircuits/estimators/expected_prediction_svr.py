@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_memory
 
 from skcircuits.estimators._base import (
-    CATEGORICAL_CONSTRAINTS,
+    TABLE_CONSTRAINTS,
     HasMethods,
     Interval,
     KernelParametersMixin,
@@ -147,7 +147,7 @@ class ExpectedPredictionSVR(
 
     _parameter_constraints: ClassVar[dict] = {
         **DENSITY_CONSTRAINTS,
-        **CATEGORICAL_CONSTRAINTS,
+        **TABLE_CONSTRAINTS,
         "kernel": [StrOptions({"rbf", "laplacian", "hamming"}), Kernel],
         "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
         "C": [Interval(Real, 0.0, None, closed="right")],
@@ -158,8 +158,6 @@ class ExpectedPredictionSVR(
         "cache_size": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, -1, None, closed="left")],
         "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def __init__(

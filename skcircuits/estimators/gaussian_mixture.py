@@ -20,7 +20,7 @@ from skcircuits.circuits import (
     Sum,
 )
 from skcircuits.estimators._base import (
-    CATEGORICAL_CONSTRAINTS,
+    TABLE_CONSTRAINTS,
     Interval,
     Options,
     StrOptions,
@@ -236,9 +236,7 @@ class GaussianMixtureDensity(CircuitDensity):
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
-        **CATEGORICAL_CONSTRAINTS,
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        **TABLE_CONSTRAINTS,
     }
 
     _given_pool = None  # choices of an earlier fit, in clones that keep them

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.estimators._base import (
-    CATEGORICAL_CONSTRAINTS,
+    TABLE_CONSTRAINTS,
     Interval,
     StrOptions,
     inherit_documentation,
@@ -130,9 +130,7 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "max_joint_columns": [Interval(Integral, 1, None, closed="left")],
         "point_masses": ["boolean", StrOptions({"frequent"})],
-        **CATEGORICAL_CONSTRAINTS,
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        **TABLE_CONSTRAINTS,
     }
 
     def __init__(

@@ -10,7 +10,7 @@ from sklearn.impute import MissingIndicator
 from sklearn.utils import check_random_state
 
 from skcircuits.estimators._base import (
-    CATEGORICAL_CONSTRAINTS,
+    TABLE_CONSTRAINTS,
     StrOptions,
     check_is_fitted,
     check_weights,
@@ -160,10 +160,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         "add_indicator": ["boolean"],
         "keep_empty_features": ["boolean"],
         "self_masking": ["boolean"],
-        **CATEGORICAL_CONSTRAINTS,
-        "random_state": ["random_state"],
+        **TABLE_CONSTRAINTS,
         "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     def __init__(

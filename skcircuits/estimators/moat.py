@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.estimators._base import (
-    CATEGORICAL_CONSTRAINTS,
+    TABLE_CONSTRAINTS,
     Interval,
     StrOptions,
     check_weights,
@@ -15,7 +15,7 @@ from skcircuits.estimators._base import (
     inherit_documentation,
     make_generator,
 )
-from skcircuits.estimators.shared._density import BaseDensity, ColumnStates, check_observed
+from skcircuits.estimators.shared._density import BaseDensity, StatesMixin, check_observed
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive
 from skcircuits.estimators.shared._moat_queries import (
     ColumnOfTrees,
@@ -41,7 +41,7 @@ from skcircuits.trees import (
 
 
 @inherit_documentation
-class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
+class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
     """Mixture of all trees (MoAT): a discrete density with an exact likelihood.
 
     The tree distributions of all spanning trees share one set of pairwise tables. The weight of a
@@ -109,9 +109,6 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         Mean log-likelihood of the states of the validation rows after each iteration.
     n_iter_ : int
         Number of iterations.
-    bin_edges_ : tuple of ndarray or None
-        Bin edges of numerical columns (the neighbouring floats around a point mass), None for
-        columns whose values are the states.
 
     See Also
     --------
@@ -165,10 +162,8 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
         "missing": [StrOptions({"estimate", "error"})],
         "n_tree_samples": [Interval(Integral, 1, None, closed="left")],
-        **CATEGORICAL_CONSTRAINTS,
+        **TABLE_CONSTRAINTS,
         "warm_start": ["boolean"],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
         "n_jobs": [Integral, None],
     }
 
@@ -290,13 +285,6 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
     def _prepare_rows(self, rows, groups=None):
         if not hasattr(self, "_training"):
             super()._prepare_rows(rows, groups)
-            self._states = ColumnStates.learn(
-                rows.X, self._schema.cardinalities, rows.weight, groups=self._category_groups
-            )
-            self.bin_edges_ = self._states.discretizer.bin_edges
-
-    def _view_rows(self, rows):
-        return self._states.encode_rows(rows.in_canonical_order())
 
     def _fit_rows(self, rows, generator):
         validation = rows.validation
@@ -384,12 +372,6 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, BaseDensity):
             "node_marginals_": self._by_column(nodes),
             "_seed": seed,
         }
-
-    def _numbers_as_states(self, rows):
-        return self._states.numbers(self._schema.is_categorical)
-
-    def _known(self, X):
-        return self._states.known(X)
 
     def _codes(self, X):
         """State numbers, -1 where missing."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, Interval, inherit_documentation
+from skcircuits.estimators._base import TABLE_CONSTRAINTS, Interval, inherit_documentation
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.exceptions import must
@@ -102,9 +102,7 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
         "max_parameters": [Interval(Integral, 1, None, closed="left")],
         "pseudo_count": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
-        **CATEGORICAL_CONSTRAINTS,
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        **TABLE_CONSTRAINTS,
     }
 
     def __init__(

@@ -8,7 +8,7 @@ import numpy as np
 
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
-    CATEGORICAL_CONSTRAINTS,
+    TABLE_CONSTRAINTS,
     Interval,
     RealNotInt,
     StrOptions,
@@ -163,9 +163,7 @@ class WMISPNDensity(CircuitDensity):
         "independence": [StrOptions({"g_test", "rdc"})],
         "point_masses": ["boolean", StrOptions({"frequent"})],
         "integer_features": ["array-like", StrOptions({"auto"}), None],
-        **CATEGORICAL_CONSTRAINTS,
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        **TABLE_CONSTRAINTS,
     }
 
     def __init__(

@@ -45,7 +45,7 @@ _RANK_TOLERANCE = 1e-10
 _MAX_ITER = 100
 _MIN_LENGTH, _TOLERANCE = 1e-6, 1e-20
 _MIN_DIAGONAL = 1e-8
-_CHUNK_ROWS = 4096
+CHUNK_ROWS = 4096  # read at once
 # Rows of the whole matrix that an estimate of a discrepancy looks at.
 _ESTIMATE_ROWS = 200
 
@@ -281,7 +281,7 @@ def _weighted_gram(design: FloatArray, ridge: FloatArray, chosen: BoolArray) -> 
     """``Σ a_i a_iᵀ / D_i`` over chosen rows, chunk by chunk."""
     total = np.zeros((design.shape[1],) * 2)
     rows = np.flatnonzero(chosen)
-    for part in row_slices(len(rows), _CHUNK_ROWS):
+    for part in row_slices(len(rows), CHUNK_ROWS):
         scaled = design[rows[part]] / np.sqrt(ridge[rows[part]])[:, None]
         total += scaled.T @ scaled
     return total

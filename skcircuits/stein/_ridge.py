@@ -19,6 +19,7 @@ import numpy as np
 from skcircuits.numerics._arrays import spread_rows
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.stein._forms import CHUNK_ROWS
 
 # On the scale of the mean diagonal; the last is as good as uniform weights.
 RIDGES = 10.0 ** np.arange(-6.0, 4.1, 0.5)
@@ -32,7 +33,6 @@ N_GROUPS = 16
 TIE = 0.005
 # Squared error of uniform weights, in variances of the functions, if samples do not determine it.
 UNIFORM_ERROR = 0.1
-_CHUNK_ROWS = 4096
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def squared_change(X: FloatArray, weights: FloatArray, counts: IntArray) -> floa
     for family in range(n_families):
         parts = [
             (rows[:, part] @ functions, uniform[part] @ functions**2)
-            for part in row_slices(len(X), _CHUNK_ROWS)
+            for part in row_slices(len(X), CHUNK_ROWS)
             for functions in [_with_products(values[part])[family]]
         ]
         (change, mean), square = (sum(found) for found in zip(*parts))

@@ -169,12 +169,12 @@ class Plan:
         return memory_bound_chunks(n_rows, self.bytes_per_row * n_buffers, at_most=at_most)
 
 
-def compile_plan(root: Unit, *, fold: bool = True) -> Plan:
+def compile_plan(root: Unit) -> Plan:
     """Compile a symbolic circuit."""
-    return compile_list(UnitList.of(topological_order(root)), fold=fold)
+    return compile_list(UnitList.of(topological_order(root)))
 
 
-def compile_list(units: UnitList, *, fold: bool = True) -> Plan:
+def compile_list(units: UnitList) -> Plan:
     """Compile a circuit from the list of its units."""
     steps = _Steps()
     inputs = _input_layers(units, steps)
@@ -187,7 +187,7 @@ def compile_list(units: UnitList, *, fold: bool = True) -> Plan:
             steps.add(same_arity)
         # Sums come after products: within a level neither reads the other.
         sums = [i for i in members if units.kinds[i] == SUM]
-        blocks, single = _find_blocks(sums, below) if fold else ([], sums)
+        blocks, single = _find_blocks(sums, below)
         for same_shape in _groups(blocks, lambda block: (len(block), len(below[block[0]]))):
             steps.add([i for block in same_shape for i in block], len(same_shape))
         if single:

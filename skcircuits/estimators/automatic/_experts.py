@@ -22,6 +22,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     KERNELS,
     MAX_DENSE_COLUMNS,
     MAX_LOCATION_ROWS,
+    TRIAL_TOL,
     Candidate,
     try_candidate,
 )
@@ -45,8 +46,6 @@ _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those o
 _LEAST_WEIGHT = 0.05  # experts with a smaller weight are dropped
 _MOST_ROWS = 10_000  # for the weights of chosen experts
 _N_TURNS = 3  # in which all cells of held-out rows are hidden
-# Later iterations of a mixture do not improve predictions of held-out rows
-_TOL = 4e-3
 # Predictions of cells hardly change after so many iterations from a fit to some of the rows, for
 # each time that all rows are more, and at least
 _MORE, _LEAST_MORE = 2.0, 3
@@ -258,7 +257,7 @@ class Expert:
         elif parameters.get("n_components", 1) not in (1, "rows"):
             parameters["pool"] = n_restarts
         if self.family == "gaussian_mixture":
-            density = GaussianMixtureDensity(tol=_TOL, **{**parameters, **more})
+            density = GaussianMixtureDensity(tol=TRIAL_TOL, **{**parameters, **more})
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
             # The weight was learned for the fit from this start; another start may end elsewhere.
             # Point masses are those of all rows in every family, not those of the trial's.

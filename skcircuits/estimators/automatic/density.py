@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from skcircuits.circuits import Circuit, Sum
-from skcircuits.estimators._base import CATEGORICAL_CONSTRAINTS, StrOptions, inherit_documentation
+from skcircuits.estimators._base import TABLE_CONSTRAINTS, StrOptions, inherit_documentation
 from skcircuits.estimators.automatic._experts import (
     Expert,
     Trials,
@@ -140,10 +140,8 @@ class AutomaticDensity(CircuitDensity):
     _parameter_constraints: ClassVar[dict] = {
         "families": [StrOptions({"all"}), list, tuple],
         "selection": [StrOptions({"log_likelihood", "cells"})],
-        **CATEGORICAL_CONSTRAINTS,
-        "random_state": ["random_state"],
+        **TABLE_CONSTRAINTS,
         "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     _counts_rows = True

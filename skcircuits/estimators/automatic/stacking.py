@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.utils import Bunch
 
 from skcircuits.estimators._base import (
-    CATEGORICAL_CONSTRAINTS,
+    TABLE_CONSTRAINTS,
     BaseComposition,
     inherit_documentation,
 )
@@ -98,10 +98,8 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
     _parameter_constraints: ClassVar[dict] = {
         "estimators": [list],
         **ValidationMixin._validation_constraints,
-        **CATEGORICAL_CONSTRAINTS,
-        "random_state": ["random_state"],
+        **TABLE_CONSTRAINTS,
         "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     _given = None  # fitted densities and weights of an earlier fit, in clones that keep them

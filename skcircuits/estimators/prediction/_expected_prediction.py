@@ -6,7 +6,7 @@ Expected predictions may be stacked with those of joint densities of rows and ta
 import warnings
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
@@ -21,12 +21,13 @@ from sklearn.utils.validation import _check_method_params
 
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
-    CATEGORICAL_CONSTRAINTS,
+    TABLE_CONSTRAINTS,
     HasMethods,
     Interval,
     StrOptions,
     check_is_fitted,
     check_weights,
+    fit_context,
     route_fit_parameters,
 )
 from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
@@ -44,7 +45,8 @@ from skcircuits.estimators.prediction._requirements import (
     with_typical_values,
 )
 from skcircuits.estimators.prediction._target_stack import TrainingTargets, learn_stack
-from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
+from skcircuits.estimators.shared._completion import with_possible_evidence
+from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.parallel import row_slices
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
@@ -58,22 +60,6 @@ from skcircuits.predictions._closed_forms import (
 from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
 from skcircuits.tabular._columns import to_days
 from skcircuits.tabular._frames import read_columns
-
-EXPECTED_PREDICTION_CONSTRAINTS: dict = {
-    **DENSITY_CONSTRAINTS,
-    **CATEGORICAL_CONSTRAINTS,
-    # Some have the methods that answer only once they are fitted
-    "estimator": [HasMethods(["fit"]), None],
-    "stacking": ["boolean"],
-    "method": [StrOptions({"auto", "exact", "draws"})],
-    "n_draws": [Interval(Integral, MIN_DRAWS, None, closed="left")],
-    "tol": [Interval(Real, 0.0, None, closed="left")],
-    "n_completions": [Interval(Integral, 0, None, closed="left")],
-    "add_indicator": ["boolean"],
-    "n_jobs": [Integral, None],
-    "random_state": ["random_state"],
-    "verbose": ["verbose"],
-}
 
 RANGE_ROWS = 200  # on which a model is tried that may not answer beyond their range
 BLOCK_ROWS = 2**15  # incomplete rows per block
@@ -250,6 +236,20 @@ class ExpectedPredictionMixin(
         How rows with missing values are predicted, with the reason if there is no closed form.
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        **DENSITY_CONSTRAINTS,
+        **TABLE_CONSTRAINTS,
+        # Some have the methods that answer only once they are fitted
+        "estimator": [HasMethods(["fit"]), None],
+        "stacking": ["boolean"],
+        "method": [StrOptions({"auto", "exact", "draws"})],
+        "n_draws": [Interval(Integral, MIN_DRAWS, None, closed="left")],
+        "tol": [Interval(Real, 0.0, None, closed="left")],
+        "n_completions": [Interval(Integral, 0, None, closed="left")],
+        "add_indicator": ["boolean"],
+        "n_jobs": [Integral, None],
+    }
+
     def __init__(
         self,
         estimator=None,
@@ -331,12 +331,32 @@ class ExpectedPredictionMixin(
 
     # ------------------------------------------------------------------ fit
 
-    def _fit(self, X, y, sample_weight, fit_params):
-        """Learn the models, the density of the rows, and the stack."""
+    @fit_context
+    def fit(self, X, y=None, sample_weight=None, **fit_params):
+        """Fit the estimator, and learn the density of the rows.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_samples, n_features)
+            Training rows; values may be missing.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Target. May be None for a frozen estimator.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, for the estimator and the density. In a `Pipeline`, the last
+            step gets them.
+        **fit_params : dict
+            Passed to the `fit` of the estimator.
+
+        Returns
+        -------
+        self
+            The fitted model.
+        """
         training = self._fit_models(X, y, sample_weight, fit_params)
         self._stack, self._unstacked = self._learn_stack(training)
         self.stacking_weights_ = np.ones(1) if self._stack is None else self._stack.weights
         self.method_ = self._way_of(self._responses[0])
+        return self
 
     def _reads_empty_columns(self):
         return isinstance(self.estimator, FrozenEstimator)  # others had values to learn from
@@ -589,18 +609,16 @@ class ExpectedPredictionMixin(
 
     def _or_without_evidence(self, answer, rows):
         """Answer for rows; those with impossible evidence under the marginal distribution."""
-        try:
-            return answer(rows)
-        except ZeroProbabilityError:
-            impossible = np.isneginf(self.circuit_.log_prob(rows.evidence))
-        warnings.warn(
-            f"The observed values of {impossible.sum()} rows have probability zero under the "
-            "density; their missing values are drawn from the marginal distribution.",
-            stacklevel=5,
-        )
+
         # Their observed cells still reach the model; only the density ignores them
-        evidence = np.where(impossible[:, None], np.nan, rows.evidence)
-        return answer(replace(rows, evidence=evidence))
+        def given(evidence):
+            return answer(replace(rows, evidence=evidence))
+
+        consequence = "their missing values are drawn from the marginal distribution"
+        return with_possible_evidence(given, rows.evidence, self._is_impossible, consequence)[0]
+
+    def _is_impossible(self, encoded):
+        return np.isneginf(self.circuit_.log_prob(encoded))
 
     def _warn_of_errors(self, error):
         late = error > self.tol

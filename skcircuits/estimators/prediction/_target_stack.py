@@ -21,7 +21,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from skcircuits.circuits import Circuit
 from skcircuits.estimators.automatic._experts import stacking_weights
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
-from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS
+from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, TRIAL_TOL
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import Column
@@ -34,8 +34,6 @@ MAX_FOLDS = 2  # that models are fitted to
 ENOUGH_ROWS = 300  # held-out rows that determine the weights; no further folds are fitted
 MAX_HIDDEN = 0.7  # largest rate of hidden cells in complete rows
 MAX_MEMBER_ROWS = 10_000  # a few components and small trees need no more
-# Later iterations of a mixture do not improve predictions of held-out rows
-TOL = 4e-3
 MIN_LIKELIHOOD = 1e-12
 MIN_PROBABILITY = 1e-6  # smaller probabilities count as this one
 POWER_ROWS = 10.0  # that the prior of the power, around 1, weighs
@@ -283,7 +281,7 @@ def _fit_circuits(training: TrainingTargets, seed: int) -> list[Circuit]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations suffice
         return [
-            GaussianMixtureDensity(tol=TOL, random_state=seed, **parameters)
+            GaussianMixtureDensity(tol=TRIAL_TOL, random_state=seed, **parameters)
             ._fit_encoded(joint, schema, training.weights)
             .circuit_
             for parameters in (WIDE_TYPES if is_wide else TYPES)

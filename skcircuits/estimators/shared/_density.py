@@ -547,7 +547,7 @@ class ColumnStates:
         self.layout = StateLayout(discretizer.cardinalities)
 
     @classmethod
-    def learn(cls, X, cardinalities, sample_weight, max_categories=32, groups=None):
+    def learn(cls, X, cardinalities, sample_weight, max_categories, groups):
         """Learn states from encoded rows (n, d); `cardinalities` is 0 for numerical columns.
 
         `groups`: of rare categories, by column.
@@ -618,8 +618,8 @@ class ColumnStates:
         )
 
 
-class DiscreteDensity(CircuitDensity):
-    """Base class of densities that learn circuits over states.
+class StatesMixin:
+    """Learn a density over the states of columns.
 
     Attributes
     ----------
@@ -649,6 +649,10 @@ class DiscreteDensity(CircuitDensity):
 
     def _known(self, X):
         return self._states.known(X)
+
+
+class DiscreteDensity(StatesMixin, CircuitDensity):
+    """Base class of densities that learn circuits over states."""
 
     def _refine_states(self, circuit, rows, context):
         """Learn the parameters over states again where cells are missing."""

@@ -251,17 +251,17 @@ def observed_information(
     layout: StateLayout,
     *,
     sample_weight: FloatArray | None = None,
-    pseudo_count: float = 1.0,
 ) -> FloatArray:
     """Mutual information of every pair of variables, from the rows that have both.
 
-    Each pair table is smoothed and normalised by itself and has marginals of its own, so that its
-    mutual information is that of a distribution whatever cells are missing elsewhere.
+    Each pair table is smoothed by one pseudo-row, normalised by itself, and has marginals of its
+    own, so that its mutual information is that of a distribution whatever cells are missing
+    elsewhere.
 
     `codes` (n, n_variables), `sample_weight` (n,) -> (n_variables, n_variables).
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
-    return _pair_information(_observed_pairs(codes, layout, weight, pseudo_count), layout)
+    return _pair_information(_observed_pairs(codes, layout, weight, 1.0), layout)
 
 
 def _observed_pairs(

@@ -14,10 +14,12 @@ from skcircuits.circuits import (
     Product,
     Sum,
 )
+from skcircuits.circuits.engine import _plan
 from skcircuits.circuits.engine._layers import SumLayer, SumWeights
 from skcircuits.circuits.engine._passes import backward, feedforward, input_buffer, log_values
 from skcircuits.circuits.engine._plan import compile_plan
 from skcircuits.exceptions import CircuitPropertyError
+from tests.reference.case import for_seeds
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit, random_rows
 
@@ -25,6 +27,13 @@ from tests.reference.random_circuits import random_circuit, random_rows
 def by_unit(plan, values):
     """Values by symbolic unit, so that plans of different order can be compared."""
     return {id(unit): values[position] for position, unit in enumerate(plan.units)}
+
+
+def plain_plan(root):
+    """The plan in which no sums are folded to blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_plan, "MIN_BLOCK", np.inf)
+        return compile_plan(root)
 
 
 def assert_same_values(found, expected, rtol):
@@ -42,7 +51,7 @@ def dense(request):
 
 def test_folded_and_plain_plans_agree(dense):
     circuit, X = dense
-    folded, plain = compile_plan(circuit.root), compile_plan(circuit.root, fold=False)
+    folded, plain = compile_plan(circuit.root), plain_plan(circuit.root)
     assert any(layer.block_shape for layer in folded.sum_layers)
     assert not any(layer.block_shape for layer in plain.sum_layers)
     values, expected = log_values(folded, X), log_values(plain, X)
@@ -55,8 +64,8 @@ def test_folded_and_plain_plans_agree(dense):
 def test_moves_agree_between_plans(dense, move):
     circuit, X = dense
     results = []
-    for fold in (True, False):
-        plan = compile_plan(circuit.root, fold=fold)
+    for compiled in (compile_plan, plain_plan):
+        plan = compiled(circuit.root)
         values = input_buffer(plan, lambda layer: layer.log_prob(X), (len(X),))
         if move == "linear":
             n_inputs = plan.inputs[-1][0].stop
@@ -68,7 +77,7 @@ def test_moves_agree_between_plans(dense, move):
 def test_linear_values_may_be_signed(dense):
     """Input values of any sign: the pass is multilinear, so their signs come out."""
     circuit, X = dense
-    plan, plain = compile_plan(circuit.root), compile_plan(circuit.root, fold=False)
+    plan, plain = compile_plan(circuit.root), plain_plan(circuit.root)
     rng = np.random.default_rng(0)
     signed = {id(unit): rng.normal(size=len(X)) for unit in plan.units}
     results = []
@@ -89,7 +98,7 @@ def test_dense_blocks_keep_digits_where_terms_underflow():
     circuit = Circuit(Sum(sums, weights=np.full(len(sums), 1 / len(sums))))
     X = np.zeros((3, 30))
     X[1, :15] = np.nan
-    folded, plain = compile_plan(circuit.root), compile_plan(circuit.root, fold=False)
+    folded, plain = compile_plan(circuit.root), plain_plan(circuit.root)
     assert any(layer.block_shape for layer in folded.sum_layers)
     found, expected = log_values(folded, X), log_values(plain, X)
     assert found.min() < -700.0
@@ -124,7 +133,7 @@ def test_results_do_not_depend_on_the_working_memory(seed):
         np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_seeds(20)
 def test_a_row_scores_alike_alone_and_among_others(seed):
     circuit = random_circuit(seed)
     X = random_rows(np.random.default_rng(seed), circuit, 7)
