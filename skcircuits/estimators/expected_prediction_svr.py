@@ -364,15 +364,17 @@ class ExpectedPredictionSVR(
         """Compute the kernel coefficient as scikit-learn does on [numeric, one-hot] columns."""
         if not isinstance(self.gamma, str):
             return float(self.gamma)
-        expanded = self._one_hot(encoded)
+        # Columns without values in fit count as absent
+        is_known = ~np.isin(np.arange(encoded.shape[1]), list(self._empty))
+        expanded = self._one_hot(encoded, is_known)
         variance = np.nanvar(expanded) if self.gamma == "scale" and expanded.size else 1.0
         usable = np.isfinite(variance) and variance > 0
         return 1.0 / (max(expanded.shape[1], 1) * (float(variance) if usable else 1.0))
 
-    def _one_hot(self, encoded):
+    def _one_hot(self, encoded, is_used=True):
         """Replace categorical columns by indicators of the categories that occur."""
-        columns = [encoded[:, ~self.is_categorical_]]
-        for j in np.flatnonzero(self.is_categorical_):
+        columns = [encoded[:, ~self.is_categorical_ & is_used]]
+        for j in np.flatnonzero(self.is_categorical_ & is_used):
             codes = encoded[:, j, None]
             indicators = (codes == np.unique(codes[~np.isnan(codes)])).astype(np.float64)
             columns.append(np.where(np.isnan(codes), np.nan, indicators))
