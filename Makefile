@@ -21,7 +21,7 @@ demo: $(VENV)/.installed-plot
 	$(ONE_THREAD) $(BIN)/python doc/save_figure.py examples/predictions/plot_disappearing_cells.py demo-output/disappearing_cells.png
 
 test: $(VENV)/.installed-test
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The libraries that targets and chains may come from, each where pip has it.
 $(VENV)/.optional: $(BIN)/python pyproject.toml

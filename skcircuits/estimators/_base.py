@@ -79,7 +79,7 @@ class Interval(_Interval):
         return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
 
 
-# Parameter constraints that all estimators of tables share
+# Parameter constraints of all estimators of tables
 TABLE_CONSTRAINTS = {
     "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
     "handle_unknown": [StrOptions({"missing", "error"})],

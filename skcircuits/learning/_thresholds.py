@@ -21,7 +21,6 @@ from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.inputs.restriction._evidence import LEAST_MASS, within
 from skcircuits.circuits.structure.units import Unit, rebuild, topological_order
 from skcircuits.learning.sum_product._learner import (
-    N_LEVELS,
     g_test,
     rank_correlation_test,
     rank_levels,
@@ -204,7 +203,7 @@ def _is_pure_noise(
             [rank_fractions(c, own) for c in (wrong, *X[inside][:, is_number].T)]
         )
         levels = np.column_stack(
-            [wrong, *(rank_levels(c, N_LEVELS) for c in ranks.T[1:]), *X[inside][:, ~is_number].T]
+            [wrong, *(rank_levels(c) for c in ranks.T[1:]), *X[inside][:, ~is_number].T]
         )
         # Ranks show trends that levels hide where few rows are wrong
         p_values += [g_test(levels, own)[0, 1:], rank_correlation_test(ranks, own)[0, 1:]]

@@ -15,10 +15,9 @@ from skcircuits.circuits import (
     kl_divergence,
 )
 from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError
+from tests.reference.case import for_seeds
 from tests.reference.enumeration import Completions, unit_values
 from tests.reference.random_circuits import deterministic_circuit, random_cardinalities
-
-SEEDS = range(100)
 
 
 def _states(circuit):
@@ -30,14 +29,14 @@ def _cardinalities(seed):
     return tuple(random_cardinalities(seed, discrete=True)[-6:])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_seeds(100)
 def test_entropy_of_discrete_circuits(seed):
     circuit = deterministic_circuit(seed, _cardinalities(seed), zeros=0.2)
     _, masses = _states(circuit)
     np.testing.assert_allclose(entropy(circuit), stats.entropy(masses), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@for_seeds(100)
 def test_divergence_of_discrete_circuits(seed):
     p = deterministic_circuit(seed, _cardinalities(seed), zeros=0.2)
     q = deterministic_circuit(seed + 1, _cardinalities(seed), zeros=0.1 * (seed % 2))

@@ -24,7 +24,7 @@ from skcircuits.circuits import (
     multiply,
 )
 from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError
-from tests.reference.case import N_CIRCUITS, AlgebraCase
+from tests.reference.case import AlgebraCase, for_seeds
 from tests.reference.enumeration import Completions, unit_values
 from tests.reference.random_circuits import (
     RandomCircuit,
@@ -43,7 +43,7 @@ class TestMultiply(AlgebraCase):
     def expected(self, p_values, q_values):
         return p_values * q_values
 
-    @pytest.mark.parametrize("seed", range(0, N_CIRCUITS, 10))
+    @for_seeds(step=10)
     def test_the_result_keeps_its_properties(self, seed):
         p, q = self.circuits(seed)
         product = multiply(p, q)
@@ -51,7 +51,7 @@ class TestMultiply(AlgebraCase):
         assert is_structured_decomposable(product)
         assert are_compatible(product, p) and are_compatible(product, q)
 
-    @pytest.mark.parametrize("seed", range(0, N_CIRCUITS, 10))
+    @for_seeds(step=10)
     def test_the_partition_function_is_the_inner_product(self, seed):
         p, q = self.circuits(seed)
         completions = Completions(p, _few_missing_values(p, seed))
@@ -115,7 +115,7 @@ class TestDivide(AlgebraCase):
         return np.divide(p_values, q_values, where=q_values > 0, out=np.zeros_like(p_values))
 
 
-@pytest.mark.parametrize("seed", range(N_CIRCUITS))
+@for_seeds()
 def test_cyclic_shift_moves_the_states(seed):
     circuit = random_circuit(seed)
     rng = np.random.default_rng(seed)

@@ -6,6 +6,7 @@ import pytest
 from skcircuits.circuits import Bernoulli, Circuit, Indicator, Product, Sum
 from skcircuits.circuits.algebra import fold_pairs
 from skcircuits.circuits.inputs.registry import divergence, divide_inputs, entropy, multiply_inputs
+from tests.reference.case import for_seeds
 from tests.reference.enumeration import Completions, unit_values
 from tests.reference.random_circuits import compatible_circuits
 
@@ -28,7 +29,7 @@ class Counting:
         return float(np.sum(left_weights * right_weights * terms))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_seeds(60)
 def test_inner_products_by_a_fold(seed):
     p, q = compatible_circuits(seed, discrete=True)
     states = Completions(p, np.full(len(p.variables), np.nan))
@@ -70,7 +71,7 @@ def test_terms_of_weight_zero_do_not_take_part():
     assert rules.visits == [(id(a), id(b))]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_seeds(20)
 def test_rules_of_input_units_agree_with_sums_over_states(seed):
     p, q = (
         next(unit for unit in circuit.plan.units if not unit.children)

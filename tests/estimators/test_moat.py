@@ -417,8 +417,8 @@ def test_estimated_probabilities_do_not_exceed_one():
 
 
 def test_duplicate_columns_can_be_sampled():
-    X = np.repeat(np.random.default_rng(0).integers(2, size=(4000, 5)), 2, axis=1).astype(float)
-    density = make(batch_size=64, max_iter=50, n_iter_no_change=50).fit(X)
+    X = np.repeat(np.random.default_rng(0).integers(2, size=(1500, 5)), 2, axis=1).astype(float)
+    density = make(batch_size=64, max_iter=40, n_iter_no_change=40).fit(X)
     pairs = density.sample(500, random_state=0).reshape(500, 5, 2)
     assert (pairs[:, :, 0] == pairs[:, :, 1]).mean() > 0.99
     row = np.full((1, 10), np.nan)
@@ -447,11 +447,11 @@ def test_weights_of_a_mixture_do_not_depend_on_the_unit_of_sample_weight(scale):
 
 def test_batches_count_by_their_weight():
     rng = np.random.default_rng(0)
-    X = (rng.random((4000, 3)) < 0.05).astype(float)
+    X = (rng.random((2000, 3)) < 0.05).astype(float)
     X[:20] = 1.0
-    weight = np.ones(4000)
-    weight[:20] = 3980 / 20  # half of the weight
-    density = make(batch_size=128, max_iter=30, n_iter_no_change=30, validation_fraction=None)
+    weight = np.ones(2000)
+    weight[:20] = 1980 / 20  # half of the weight
+    density = make(batch_size=128, max_iter=20, n_iter_no_change=20, validation_fraction=None)
     density.fit(X, sample_weight=weight)
     assert np.exp(density.score_samples([[1.0, 1.0, 1.0]])[0]) == pytest.approx(0.5, abs=0.05)
 

@@ -26,10 +26,9 @@ from skcircuits.kernels import (
     is_kernel_compatible,
     mmd2,
 )
+from tests.reference.case import for_seeds
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import RandomCircuit, compatible_circuits
-
-N_CIRCUITS = 200
 
 
 def kernels_for(p):
@@ -56,7 +55,7 @@ def n_nodes(circuit):
     return np.prod([float(len(nodes)) for nodes, _ in everything(circuit)._axes])
 
 
-@pytest.mark.parametrize("seed", range(N_CIRCUITS))
+@for_seeds(200)
 def test_equals_enumeration(seed):
     p, q = compatible_circuits(seed)
     if n_nodes(p) * n_nodes(q) > 3e6:

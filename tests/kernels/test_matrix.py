@@ -23,6 +23,7 @@ from skcircuits.kernels import (
     expected_kernel_matrix,
 )
 from skcircuits.kernels.matrix import expected_kernel_dot
+from tests.reference.case import for_seeds
 from tests.reference.enumeration import Completions
 from tests.reference.latent_trees import blocks_of_any_widths
 from tests.reference.random_circuits import RandomCircuit, random_rows
@@ -53,7 +54,7 @@ def table(circuit, seed, n_rows=7):
     return X
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_seeds(30)
 def test_equals_enumeration(seed):
     circuit = RandomCircuit(seed, [3, 2, 4, 2][: 1 + seed % 4]).circuit()
     X = table(circuit, seed)
@@ -90,7 +91,7 @@ def test_blocks_of_any_widths_equal_enumeration(seed):
     np.testing.assert_allclose(expected_kernel(circuit, other, kernel), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_seeds(20)
 def test_rows_against_points_equal_quadrature(seed):
     circuit = RandomCircuit(seed, [0, 0, 3], structured=seed % 2 == 0, zeros=0.1).circuit()
     X, points = table(circuit, seed), circuit.sample(5, random_state=seed)

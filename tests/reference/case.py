@@ -6,6 +6,9 @@ random circuits, the incomplete rows and the comparison.
 
 from __future__ import annotations
 
+import functools
+import inspect
+
 import numpy as np
 import pytest
 
@@ -13,6 +16,35 @@ from tests.reference.enumeration import Completions, unit_values
 from tests.reference.random_circuits import compatible_circuits, random_circuit, random_rows
 
 N_CIRCUITS = 210
+SEEDS_PER_TEST = 15  # a test costs pytest as much as a circuit or two
+
+
+def for_seeds(n_seeds=N_CIRCUITS, step=1):
+    """Run a test of one ``seed`` for many, some of them one after the other in the same test."""
+    seeds = range(0, n_seeds, step)
+    blocks = [seeds[i : i + SEEDS_PER_TEST] for i in range(0, len(seeds), SEEDS_PER_TEST)]
+
+    def decorate(test):
+        @pytest.mark.parametrize("seeds", blocks, ids=lambda block: f"{block[0]}-{block[-1]}")
+        @functools.wraps(test)
+        def run(*args, seeds, **kwargs):
+            for seed in seeds:
+                try:
+                    test(*args, seed=seed, **kwargs)
+                except BaseException as error:
+                    error.add_note(f"with seed={seed}")
+                    raise
+
+        # What pytest reads
+        signature = inspect.signature(test)
+        own = [
+            parameter.replace(name="seeds") if name == "seed" else parameter
+            for name, parameter in signature.parameters.items()
+        ]
+        run.__signature__ = signature.replace(parameters=own)
+        return run
+
+    return decorate
 
 
 class QueryCase:
@@ -37,7 +69,7 @@ class QueryCase:
     def expected(self, completions: Completions):
         raise NotImplementedError
 
-    @pytest.mark.parametrize("seed", range(N_CIRCUITS))
+    @for_seeds()
     def test_equals_enumeration(self, seed):
         circuit = self.circuit(seed)
         X = self.rows(np.random.default_rng(seed), circuit)
@@ -63,7 +95,7 @@ class AlgebraCase:
     def expected(self, p_values, q_values):
         raise NotImplementedError
 
-    @pytest.mark.parametrize("seed", range(N_CIRCUITS))
+    @for_seeds()
     def test_equals_enumeration(self, seed):
         p, q = self.circuits(seed)
         rng = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ the step for products of Gaussians.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 
 import numpy as np
@@ -28,12 +28,15 @@ from skcircuits.circuits.structure.units import topological_order
 NODES_PER_STD = 2.0
 REACH = 8.0
 
+# Rows and columns of one circuit are enumerated one after the other
+_order = lru_cache(maxsize=8)(topological_order)
+
 
 def unit_values(circuit: Circuit, X: np.ndarray) -> np.ndarray:
     """Value of the root at complete rows, by the definition of each unit, shape (n,)."""
     values: dict[int, np.ndarray] = {}
     points = _point_masses(circuit)
-    for unit in topological_order(circuit.root):
+    for unit in _order(circuit.root):
         below = [values[id(child)] for child in unit.children]
         if isinstance(unit, Sum):
             values[id(unit)] = sum(w * value for w, value in zip(unit.weights, below))
@@ -52,7 +55,7 @@ def unit_values(circuit: Circuit, X: np.ndarray) -> np.ndarray:
 def _point_masses(circuit: Circuit) -> dict[int, np.ndarray]:
     """Points of each variable that have a mass under any unit."""
     points: dict[int, list[np.ndarray]] = {}
-    for unit in topological_order(circuit.root):
+    for unit in _order(circuit.root):
         if isinstance(unit, PiecewisePolynomial):
             points.setdefault(unit.variable, []).append(unit.atoms)
     return {variable: np.concatenate(own) for variable, own in points.items()}
@@ -107,7 +110,7 @@ def unit_gradients(circuit: Circuit, X: np.ndarray) -> np.ndarray:
     """Gradient of the root at complete rows by the product rule, unit by unit, shape (n, d)."""
     values: dict[int, np.ndarray] = {}
     gradients: dict[int, np.ndarray] = {}
-    for unit in topological_order(circuit.root):
+    for unit in _order(circuit.root):
         below = [values[id(child)] for child in unit.children]
         slopes = [gradients[id(child)] for child in unit.children]
         if isinstance(unit, Sum):
@@ -185,7 +188,7 @@ def axis(circuit: Circuit, variable: int) -> tuple[np.ndarray, float]:
     if variable in circuit.cardinalities:
         return np.arange(circuit.cardinalities[variable], dtype=float), 1.0
     means, stds = [], []
-    for unit in topological_order(circuit.root):
+    for unit in _order(circuit.root):
         if isinstance(unit, Gaussian) and unit.variable == variable:
             means.append(unit.mean)
             stds.append(unit.std)

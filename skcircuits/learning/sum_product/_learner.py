@@ -218,7 +218,7 @@ class _View:
         """Codes of categories, levels of numbers, shape (n, d)."""
         levels = self.cells.copy()
         for j in np.flatnonzero(~self.is_categorical):
-            levels[:, j] = rank_levels(self.fractions[:, j], N_LEVELS)
+            levels[:, j] = rank_levels(self.fractions[:, j])
         return levels
 
     def normal_scores(self) -> FloatArray:
@@ -374,13 +374,13 @@ def _maximize(
     return np.vstack([*normal, *categorical]), np.log(size / size.sum())
 
 
-def rank_levels(fractions: FloatArray, n_levels: int) -> FloatArray:
+def rank_levels(fractions: FloatArray) -> FloatArray:
     """Cut ranks (n,) into levels of about equal weight; few distinct values are levels each."""
     levels = np.full(len(fractions), np.nan)
     seen = ~np.isnan(fractions)
     distinct, place = np.unique(fractions[seen], return_inverse=True)
-    few = len(distinct) <= 2 * n_levels
-    levels[seen] = place if few else np.floor(fractions[seen] * n_levels)
+    few = len(distinct) <= 2 * N_LEVELS
+    levels[seen] = place if few else np.floor(fractions[seen] * N_LEVELS)
     return levels
 
 

@@ -5,6 +5,7 @@ from skcircuits.circuits import Categorical, Circuit, Product, Sum
 from skcircuits.circuits._policy import MAX_EDGE_GROWTH
 from skcircuits.circuits.queries._boxes import flatten
 from skcircuits.circuits.structure.units import topological_order
+from tests.reference.case import for_seeds
 from tests.reference.random_circuits import random_circuit, random_rows
 
 
@@ -30,7 +31,7 @@ def depth(root):
     return found[id(root)]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_seeds(40)
 def test_keeps_the_function_of_random_circuits(seed):
     circuit = random_circuit(seed)
     flat = Circuit(flatten(circuit.root))

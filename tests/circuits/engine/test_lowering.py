@@ -18,6 +18,7 @@ from skcircuits.circuits import (
 from skcircuits.circuits.engine._layers import BlockLayer
 from skcircuits.circuits.engine._lowering import Densities, Lookup, lower
 from skcircuits.circuits.engine._passes import backward, input_flows, linear_values, log_values
+from tests.reference.case import for_seeds
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit, random_rows
 
@@ -33,7 +34,7 @@ def assert_fast_equals_plain(circuit, X, tabulate):
 
 
 @pytest.mark.parametrize("tabulate", [False, True])
-@pytest.mark.parametrize("seed", range(60))
+@for_seeds(60)
 def test_random_circuits(seed, tabulate):
     circuit = random_circuit(seed, joint=seed % 4 == 0)
     if lower(circuit.plan, tabulate=tabulate) is None:
@@ -185,7 +186,7 @@ def test_memory_does_not_grow_with_the_rows():
     assert peaks[1] < peaks[0] + 15_000 * (32 + 9) + 2**17
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_seeds(40)
 def test_linear_flows_are_the_flows_of_the_pass_in_log_space(seed):
     circuit = random_circuit(seed)
     plan = circuit.plan

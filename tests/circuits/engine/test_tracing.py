@@ -1,9 +1,9 @@
 """Traces: one child per sum, all children per product, one input unit per variable."""
 
 import numpy as np
-import pytest
 
 from skcircuits.circuits.engine._passes import log_values, pairs_by_block, trace
+from tests.reference.case import for_seeds
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit
 
@@ -12,7 +12,7 @@ def first_edges(layer, own, rows):
     return layer.starts[own]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_seeds(30)
 def test_every_row_reaches_one_input_unit_per_variable(seed):
     circuit = random_circuit(seed)
     reached = np.zeros((5, len(circuit.variables)), dtype=int)

@@ -14,6 +14,7 @@ import pytest
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Indicator, Sum
 from skcircuits.circuits.files import _formats
 from skcircuits.exceptions import CircuitFileError
+from tests.reference.case import for_seeds
 from tests.reference.random_circuits import random_circuit
 
 
@@ -44,7 +45,7 @@ def header(**changes):
     return np.frombuffer(json.dumps({**content, **changes}).encode(), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_seeds(40)
 def test_round_trips_keep_every_digit(seed, path):
     circuit = random_circuit(seed)
     circuit.save(path)

@@ -16,7 +16,7 @@ from skcircuits.circuits import (
     MultivariateGaussian,
 )
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
-from tests.reference.case import QueryCase
+from tests.reference.case import QueryCase, for_seeds
 from tests.reference.enumeration import Completions, unit_values
 from tests.reference.random_circuits import deterministic_circuit, random_circuit, random_rows
 
@@ -36,7 +36,7 @@ class TestExactCompletion(QueryCase):
         return completions.best()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_seeds(60)
 def test_max_product_bounds_the_best_completion_from_below(seed):
     circuit = random_circuit(seed, discrete=True)
     X = random_rows(np.random.default_rng(seed), circuit, 3)

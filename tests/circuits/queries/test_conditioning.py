@@ -15,12 +15,12 @@ from skcircuits.circuits import (
     is_smooth,
 )
 from skcircuits.exceptions import ZeroProbabilityError
-from tests.reference.case import N_CIRCUITS
+from tests.reference.case import for_seeds
 from tests.reference.enumeration import Completions, unit_values
 from tests.reference.random_circuits import deterministic_circuit, random_circuit, random_rows
 
 
-@pytest.mark.parametrize("seed", range(N_CIRCUITS))
+@for_seeds()
 def test_condition_divides_by_the_evidence(seed):
     circuit = random_circuit(seed)
     x = random_rows(np.random.default_rng(seed), circuit, 1)[0]
@@ -34,7 +34,7 @@ def test_condition_divides_by_the_evidence(seed):
     np.testing.assert_allclose(found, completions.mass / completions.total, rtol=1e-9, atol=1e-14)
 
 
-@pytest.mark.parametrize("seed", range(N_CIRCUITS))
+@for_seeds()
 def test_marginalize_sums_out(seed):
     circuit = random_circuit(seed)
     x = random_rows(np.random.default_rng(seed), circuit, 1)[0]
@@ -48,7 +48,7 @@ def test_marginalize_sums_out(seed):
     )
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_seeds(20)
 def test_normalize_divides_by_the_partition_function(seed):
     circuit = random_circuit(seed)
     scaled = Circuit(Sum([circuit.root, circuit.root], weights=[3.0, 0.5]))
@@ -56,7 +56,7 @@ def test_normalize_divides_by_the_partition_function(seed):
     np.testing.assert_allclose(scaled.normalize().log_prob(X), circuit.log_prob(X), rtol=1e-10)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_seeds(20)
 def test_determinism_survives(seed):
     circuit = deterministic_circuit(seed, (3, 2, 4, 2))
     x = circuit.sample(1, random_state=seed)[0]

@@ -5,7 +5,7 @@ import pytest
 
 from skcircuits.circuits import Bernoulli, Categorical, Circuit, Gaussian, Product, Sum
 from skcircuits.exceptions import CircuitPropertyError
-from tests.reference.case import QueryCase
+from tests.reference.case import QueryCase, for_seeds
 from tests.reference.random_circuits import (
     RandomCircuit,
     random_cardinalities,
@@ -76,7 +76,7 @@ class TestBox(QueryCase):
         return completions.mass[inside.all(axis=1)].sum()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_seeds(40)
 def test_a_bounded_continuous_variable_is_integrated(seed):
     """One interval, everything else open: Gauss-Legendre over densities of that variable."""
     circuit = random_circuit(seed, joint=False)

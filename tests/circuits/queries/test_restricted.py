@@ -26,6 +26,7 @@ from skcircuits.circuits.queries._restricted import (
     feature_means,
 )
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
+from tests.reference.case import for_seeds
 from tests.reference.random_circuits import RandomCircuit, random_cardinalities
 
 NAN = np.nan
@@ -328,7 +329,7 @@ def best_term(unit, box, left_out):
     return unit.probabilities[box.states[variable][0, : unit.n_states]].max(initial=0.0)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_seeds(20)
 def test_sums_over_columns_that_are_left_out_sum(seed):
     rng = np.random.default_rng(seed)
     cardinalities = random_cardinalities(seed)[-5:]

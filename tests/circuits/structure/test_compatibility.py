@@ -1,7 +1,5 @@
 """Compatibility of two circuits."""
 
-import pytest
-
 from skcircuits.circuits import (
     Bernoulli,
     Circuit,
@@ -11,13 +9,14 @@ from skcircuits.circuits import (
     are_compatible,
 )
 from skcircuits.circuits.structure.properties import find_conflict
+from tests.reference.case import for_seeds
 from tests.reference.random_circuits import compatible_circuits, random_circuit
 
 A, B, C, D = (Bernoulli(v, 0.5) for v in range(4))
 PAIR = MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]])
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_seeds(60)
 def test_circuits_of_one_structure_are_compatible(seed):
     p, q = compatible_circuits(seed)
     assert are_compatible(p, q)

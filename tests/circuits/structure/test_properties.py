@@ -1,7 +1,6 @@
 """Structural properties: positive and negative cases."""
 
 import numpy as np
-import pytest
 
 from skcircuits.circuits import (
     Bernoulli,
@@ -17,6 +16,7 @@ from skcircuits.circuits import (
     is_smooth,
     is_structured_decomposable,
 )
+from tests.reference.case import for_seeds
 from tests.reference.random_circuits import (
     RandomCircuit,
     deterministic_circuit,
@@ -25,7 +25,7 @@ from tests.reference.random_circuits import (
 )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_seeds(40)
 def test_random_circuits_are_what_they_should_be(seed):
     circuit = random_circuit(seed)
     assert is_smooth(circuit)

@@ -19,6 +19,7 @@ from skcircuits.circuits.structure._scopes import (
     variables_of,
 )
 from skcircuits.circuits.structure.units import topological_order
+from tests.reference.case import for_seeds
 from tests.reference.random_circuits import binary_chain
 
 
@@ -42,7 +43,7 @@ def test_laminar_scopes(scopes, laminar):
     assert masks_are_laminar(map(mask_of, scopes)) is laminar
 
 
-@pytest.mark.parametrize("seed", range(200))
+@for_seeds(200)
 def test_laminar_is_nested_or_disjoint(seed):
     rng = np.random.default_rng(seed)
     masks = [int(mask) for mask in rng.integers(1, 2**5, size=rng.integers(1, 5))]
@@ -50,7 +51,7 @@ def test_laminar_is_nested_or_disjoint(seed):
     assert masks_are_laminar(masks) is expected
 
 
-@pytest.mark.parametrize("seed", range(50))
+@for_seeds(50)
 def test_blocks_are_the_finest_common_coarsening(seed):
     rng = np.random.default_rng(seed)
     sides = []

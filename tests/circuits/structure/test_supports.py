@@ -1,7 +1,6 @@
 """Supports: what is said to be disjoint is."""
 
 import numpy as np
-import pytest
 
 from skcircuits.circuits import (
     Bernoulli,
@@ -15,11 +14,12 @@ from skcircuits.circuits import (
 )
 from skcircuits.circuits.structure._scopes import Supports
 from skcircuits.circuits.structure.units import topological_order
+from tests.reference.case import for_seeds
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import random_circuit
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_seeds(30)
 def test_units_that_never_meet_share_no_row(seed):
     circuit = random_circuit(seed, discrete=True)
     order = [u for u in topological_order(circuit.root) if u.scope == circuit.root.scope]
@@ -81,7 +81,7 @@ def test_pieces_and_point_masses():
     assert all(meet(unit, other) for unit in units)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_seeds(20)
 def test_random_piecewise_polynomials_that_never_meet_share_no_interval(seed):
     rng = np.random.default_rng(seed)
     units = []

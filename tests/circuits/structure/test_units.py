@@ -15,6 +15,7 @@ from skcircuits.circuits.structure.units import (
     topological_order,
     union_of_scopes,
 )
+from tests.reference.case import for_seeds
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ def test_input_units_pickle_as_they_are():
     assert (first.root.p, first.root.note) == (leaf.p, "kept")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_seeds(20)
 def test_unions_of_scopes_of_any_widths(seed):
     rng = np.random.default_rng(seed)
     sizes = rng.choice([1, 2, 3, 60], size=rng.integers(1, 5))

@@ -22,6 +22,7 @@ from skcircuits import (
     ExpectedPredictionRegressor,
     GaussianMixtureDensity,
 )
+from skcircuits.estimators.automatic import _inner_density
 from skcircuits.estimators.prediction import _target_stack
 from skcircuits.estimators.prediction._target_stack import (
     N_TREES,
@@ -46,15 +47,26 @@ def hide(X, fraction=0.3, seed=0):
 def classifier(model=None, **parameters):
     return ExpectedPredictionClassifier(
         LogisticRegression(max_iter=1000) if model is None else model,
-        **{"random_state": 0, "tol": 0.05} | parameters,
+        **{"random_state": 0, "tol": 0.05, "density": "gaussian_mixture"} | parameters,
+    )
+
+
+def regressor(model, **parameters):
+    return ExpectedPredictionRegressor(
+        model, **{"random_state": 0, "density": "gaussian_mixture"} | parameters
     )
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_trees():
-    """Keep fits short: none of what is tested needs as many trees."""
+def short_fits():
+    """Keep fits short: what is tested needs neither as many trees nor a chosen mixture."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_target_stack, "MAX_TREES", 30)
+        patch.setitem(
+            _inner_density._NAMED,
+            "gaussian_mixture",
+            lambda: GaussianMixtureDensity(n_components=3, covariance_type="tied"),
+        )
         yield
 
 
@@ -208,9 +220,9 @@ def test_tables_of_categories_and_weights(iris):
 def test_regressors_are_stacked(iris, rows):
     X, y = iris[0][rows, :3], iris[0][rows, 3]
     model = make_pipeline(StandardScaler(), Ridge(100.0))
-    wrapped = ExpectedPredictionRegressor(model, random_state=0, tol=0.01).fit(X, y)
+    wrapped = regressor(model, tol=0.01).fit(X, y)
     np.testing.assert_array_equal(wrapped.predict(X), wrapped.estimator_.predict(X))
-    alone = ExpectedPredictionRegressor(model, random_state=0, stacking=False).fit(X, y)
+    alone = regressor(model, stacking=False).fit(X, y)
     incomplete = hide(X)
     incomplete = incomplete[np.isnan(incomplete).any(axis=1)]
     members = [alone.predict(incomplete)]
@@ -226,7 +238,7 @@ def test_stacking_lowers_the_error_of_a_rough_regressor(iris):
     X, y = iris[0][:, :3], iris[0][:, 3]
     errors = []
     for stacking in (True, False):
-        model = ExpectedPredictionRegressor(Ridge(100.0), stacking=stacking, random_state=0)
+        model = regressor(Ridge(100.0), stacking=stacking)
         model.fit(X[:100], y[:100])
         predicted = [model.predict(hide(X[100:], seed=seed)) for seed in range(4)]
         errors.append(np.square(np.array(predicted) - y[100:]).mean())
@@ -236,7 +248,7 @@ def test_stacking_lowers_the_error_of_a_rough_regressor(iris):
 @pytest.mark.parametrize("y", [np.zeros(40), 1e-180 * np.arange(40.0)], ids=["constant", "tiny"])
 def test_targets_without_variance(y):
     X = np.random.default_rng(0).normal(size=(40, 3))
-    wrapped = ExpectedPredictionRegressor(Ridge(), random_state=0).fit(X, y)
+    wrapped = regressor(Ridge()).fit(X, y)
     found = wrapped.predict(hide(X))
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found, y, atol=1e-178)
@@ -245,23 +257,21 @@ def test_targets_without_variance(y):
 def test_columns_without_any_value_are_stacked(iris):
     X, y = iris[0][:60, :3].copy(), iris[0][:60, 3]
     X[:, 1] = NAN
-    wrapped = ExpectedPredictionRegressor(Ridge(), random_state=0, n_completions=1).fit(X, y)
+    wrapped = regressor(Ridge(), n_completions=1).fit(X, y)
     assert len(wrapped.stacking_weights_) == 4
     X[::2, 1] = 1.0
     assert np.isfinite(wrapped.predict(X)).all()
 
 
 def test_numbers_of_few_rows_are_not_held_out(iris):
-    wrapped = ExpectedPredictionRegressor(Ridge(), random_state=0).fit(
-        iris[0][:29, :3], iris[0][:29, 3]
-    )
+    wrapped = regressor(Ridge()).fit(iris[0][:29, :3], iris[0][:29, 3])
     assert wrapped.stacking_weights_.tolist() == [1.0]
 
 
 def test_models_that_cannot_learn_from_parts_are_told(iris):
     """Neighbours that all rows have, and parts have not."""
     X, y = iris[0][:36, :3], iris[0][:36, 3]
-    model = ExpectedPredictionRegressor(KNeighborsRegressor(30), random_state=0)
+    model = regressor(KNeighborsRegressor(30))
     with pytest.warns(
         UserWarning, match="uses the expectation alone, because the model cannot be fitted"
     ):

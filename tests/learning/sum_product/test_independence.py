@@ -62,7 +62,7 @@ def test_p_values_are_uniform_under_independence(test):
         columns = rng.normal(size=(2, 300))
         fractions = np.column_stack([rank_fractions(column, np.ones(300)) for column in columns])
         if test == "g":
-            levels = np.column_stack([rank_levels(column, 3) for column in fractions.T])
+            levels = np.column_stack([rank_levels(column) for column in fractions.T])
             p_values.append(g_test(levels, np.ones(300))[0, 1])
         else:
             categories = np.zeros(2, dtype=bool)
@@ -86,8 +86,8 @@ def test_rank_test_finds_dependence_without_correlation():
 def test_ranks_share_ties_and_keep_few_values_apart():
     fractions = rank_fractions(np.array([3.0, 1.0, 3.0, np.nan]), np.array([1.0, 2.0, 1.0, 5.0]))
     np.testing.assert_allclose(fractions, [0.75, 0.25, 0.75, np.nan])
-    np.testing.assert_array_equal(rank_levels(fractions, 3), [1, 0, 1, np.nan])
-    levels = rank_levels(rank_fractions(np.arange(30.0), np.ones(30)), 3)
+    np.testing.assert_array_equal(rank_levels(fractions), [1, 0, 1, np.nan])
+    levels = rank_levels(rank_fractions(np.arange(30.0), np.ones(30)))
     np.testing.assert_array_equal(np.bincount(levels.astype(int)), [10, 10, 10])
 
 

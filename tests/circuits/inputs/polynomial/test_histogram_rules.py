@@ -17,6 +17,7 @@ from skcircuits.circuits import (
     multiply,
 )
 from skcircuits.exceptions import CircuitPropertyError
+from tests.reference.case import for_seeds
 
 
 def histogram(rng, first, last, tails=(0.0, 0.0), zeros=0.0, atoms=()):
@@ -47,7 +48,7 @@ def points(*circuits):
 
 
 @pytest.mark.parametrize("zeros", [0.0, 0.4])
-@pytest.mark.parametrize("seed", range(20))
+@for_seeds(20)
 def test_values_multiply(seed, zeros):
     rng = np.random.default_rng(seed)
     p = Circuit(histogram(rng, -1.0, 2.0, zeros=zeros))
