@@ -191,9 +191,14 @@ class RestrictedIntervals(RestrictedLayer):
                 variance[own] = found[1][:, inverse]
         return mean[..., None], variance[..., None]
 
+    @cached_property
+    def _all_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Means and variances in all rows at once, (n_units, n) each."""
+        mean, variance = self.moments()
+        return mean[..., 0], variance[..., 0]
+
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
-        part = type(self)(self.layer, self.evidence.rows(np.array([row])))
-        mean, variance = (values[:, 0, 0] for values in part.moments())
+        mean, variance = (values[:, row] for values in self._all_moments)
         means = np.zeros((len(self.layer), len(features)))
         covariances = np.zeros((len(self.layer), len(features), len(features)))
         for f, feature in enumerate(features):
