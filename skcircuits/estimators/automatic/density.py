@@ -14,11 +14,17 @@ from skcircuits.estimators.automatic._experts import (
     experts_for,
     with_histograms,
 )
-from skcircuits.estimators.shared._density import CircuitDensity
+from skcircuits.estimators.shared._density import (
+    CircuitDensity,
+    unit_over_numbers,
+    with_other_units,
+)
 from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
 from skcircuits.exceptions import must
 from skcircuits.learning._thresholds import find_thresholds, with_decided
 from skcircuits.learning.gaussian_mixture._candidates import (
+    MAX_DENSE_COLUMNS,
+    MAX_LOCATION_ROWS,
     CandidateSpace,
     Comparison,
     choose_pool,
@@ -28,8 +34,9 @@ from skcircuits.learning.gaussian_mixture._candidates import (
 from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
+from skcircuits.learning.gaussian_mixture._location_model import max_cells
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.learning.univariate._columns import FEW_VALUES
+from skcircuits.learning.univariate._columns import FEW_VALUES, ROWS_PER_VALUE
 from skcircuits.tabular._category_groups import grouped_rows, learn_groups
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
@@ -77,11 +84,13 @@ class AutomaticDensity(CircuitDensity):
         densities with weights of each column that are the same for all rows, because the density
         that explains the observed cells of a row best is not necessarily the one that predicts the
         hidden cells best. Means are restricted to the observed range of a column, extended by one
-        standard deviation. The candidates then include, on small tables, mixtures with one
-        component per row, and on tables of many rows mixtures of up to 48 components with separate
-        covariances; latent trees are candidates only on tables without numbers. One of two
-        location models is fitted to transformed columns. After a few iterations, the five
-        candidates with the largest weights go on.
+        standard deviation. A numerical column of two values has their probabilities in all
+        densities, whose conditional means are predicted, unless combinations of these columns and
+        of the categories are too many for location models. The candidates include, on small tables,
+        mixtures with one component per row, and on tables of many rows mixtures of up to 48
+        components with separate covariances; latent trees are candidates only on tables without
+        numbers. One of two location models is fitted to transformed columns. After a few
+        iterations, the five candidates with the largest weights go on.
     random_state : int, RandomState or None, default=None
         Controls the randomness of the initialisations and of the held-out rows.
     n_jobs : int, default=None
@@ -93,7 +102,7 @@ class AutomaticDensity(CircuitDensity):
         The mixture, over the original units and the codes of ``categories_``.
     densities_ : list of density
         The densities that were fitted to all rows. They do not include categories in
-        ``thresholds_``.
+        ``thresholds_``, and numerical columns with probabilities of two values are categorical.
     thresholds_ : dict
         Categorical columns that a numerical column determines, apart from noise, by thresholds: for
         the index of each, the index of the numerical column and the increasing thresholds. Empty if
@@ -145,7 +154,7 @@ class AutomaticDensity(CircuitDensity):
     }
 
     _counts_rows = True
-    _given_weights = None  # choices of an earlier fit, in clones that keep them
+    _given_weights = _given_states = None  # choices of an earlier fit, in clones that keep them
     _may_transform = True  # kernels have no expectations over transformed columns
 
     def __init__(
@@ -179,11 +188,13 @@ class AutomaticDensity(CircuitDensity):
         part, schema = rows, self._schema
         if found:
             part, schema = replace(rows, X=rows.X[:, columns]), schema.select(columns)
+        self._states = self._numbers_as_categories(part, schema)
+        part, schema = _as_codes(part, self._states), _as_categorical(schema, self._states)
         self._fit_mixture(part, schema, seed, generator)
-        circuits = [density.circuit_ for density in self.densities_]
+        circuits = [_in_numbers(density.circuit_, self._states) for density in self.densities_]
         if found:
             circuits = [with_decided(circuit, columns, found) for circuit in circuits]
-        self.circuit_ = mixed(circuits, self.weights_)
+        self.circuit_, self._circuits = mixed(circuits, self.weights_), circuits
         if self.selection == "cells" and len(self.densities_) > 1:
             self._mean_bounds = mean_bounds(np.where(self._schema.is_categorical, np.nan, rows.X))
         if self.selection == "log_likelihood":  # imputers never evaluate the whole mixture
@@ -211,6 +222,33 @@ class AutomaticDensity(CircuitDensity):
             )
             for own in found
         ]
+
+    def _numbers_as_categories(self, rows, schema):
+        """The two numbers of columns that are categories to all densities, by column.
+
+        Decided before candidates are compared, so that all of them have probabilities of these
+        numbers, and none a density. If log densities are compared, point masses do the same.
+        """
+        if self.selection == "log_likelihood":
+            return {}
+        if self._given_states is not None:
+            return self._given_states
+        numerical = np.flatnonzero(~schema.is_categorical).tolist()
+        found = {
+            j: values
+            for j in numerical
+            # Cells of densities alone are read by their schema, which has dates as numbers
+            if not schema.columns[j].has_dates
+            and len(values := _two_numbers(rows.X[:, j], rows.counts))
+        }
+        n_rows, n_others = len(rows.X), len(numerical) - len(found)
+        if not found or not 0 < n_others <= MAX_DENSE_COLUMNS or n_rows > MAX_LOCATION_ROWS:
+            return {}
+        # A location model that crosses all of them with all categories loses nothing that a
+        # covariance knows; where it cannot, Gaussians know more than components do
+        sizes = schema.cardinalities[schema.is_categorical].astype(np.float64)
+        is_crossed = sizes.prod() * 2.0 ** len(found) <= max_cells(n_rows, n_others)
+        return found if is_crossed else {}
 
     def _fit_mixture(self, rows, schema, seed, generator):
         """Choose densities and fit them to all rows."""
@@ -250,6 +288,7 @@ class AutomaticDensity(CircuitDensity):
     def _clone_for_draw(self):
         cloned = super()._clone_for_draw()
         cloned._given_weights = getattr(self, "_weights", None)
+        cloned._given_states = getattr(self, "_states", None)
         return cloned
 
     def _experts(self):
@@ -260,10 +299,7 @@ class AutomaticDensity(CircuitDensity):
         """
         if self.selection == "log_likelihood":
             return super()._experts()
-        return [
-            (weight, density.circuit_)
-            for weight, density in zip(self.weights_, self.densities_, strict=True)
-        ]
+        return list(zip(self.weights_, self._circuits, strict=True))
 
     def _choose(self, rows, schema, seed):
         """Experts to fit to all rows with their weights, and the report."""
@@ -317,6 +353,44 @@ class AutomaticDensity(CircuitDensity):
             condition = f"be some of {', '.join(map(repr, _FAMILIES))}"
             raise ValueError(must("families", condition, 'Or pass "all".', families=self.families))
         return tuple(self.families)
+
+
+def _two_numbers(cells, counts):
+    """The two numbers of cells (n,) that have no others and several of each; else none."""
+    seen = ~np.isnan(cells)
+    values, place = np.unique(cells[seen], return_inverse=True)
+    n_rows = np.bincount(place, counts[seen], minlength=2)
+    is_repeated = n_rows.min() >= 2 and n_rows.sum() >= 2 * ROWS_PER_VALUE
+    return values if len(values) == 2 and is_repeated else np.empty(0)
+
+
+def _as_codes(rows, states):
+    """Rows in which the numbers of some columns are codes, by the numbers of each column."""
+    if not states:
+        return rows
+    X = rows.X.copy()
+    for j, numbers in states.items():
+        X[:, j] = np.where(np.isnan(X[:, j]), np.nan, np.searchsorted(numbers, X[:, j]))
+    return replace(rows, X=X)
+
+
+def _as_categorical(schema, states):
+    """Schema in which some numerical columns have their numbers as categories."""
+    columns = list(schema.columns)
+    for j, numbers in states.items():
+        columns[j] = replace(columns[j], categories=numbers, is_integral=False)
+    return replace(schema, columns=tuple(columns))
+
+
+def _in_numbers(circuit, states):
+    """Circuit in which codes of some columns are the numbers that they stand for again."""
+
+    def converted(unit):
+        if unit.variable not in states:
+            return unit
+        return unit_over_numbers(unit.variable, states[unit.variable], unit.probabilities)
+
+    return with_other_units(circuit, converted) if states else circuit
 
 
 def _grouped(rows, schema):

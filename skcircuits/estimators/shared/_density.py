@@ -513,6 +513,19 @@ def discrete_unit(column, masses):
     return Categorical(column, masses)
 
 
+def unit_over_numbers(column, values, probabilities):
+    """Input unit of a column whose only numbers, increasing, have these probabilities."""
+    most = max(_MAX_STATES, len(values))
+    is_code = (values == np.floor(values)) & (values >= 0) & (values < most)
+    if not is_code.all():
+        # Any other numbers are points with a mass of their own; no piece has any.
+        ends = [values[0], values[0] + max(1.0, abs(values[0]))]
+        return PiecewisePolynomial(column, ends, [0.0], values, probabilities)
+    masses = np.zeros(int(values[-1]) + 1)
+    masses[values.astype(np.int64)] = probabilities
+    return discrete_unit(column, masses)
+
+
 def with_other_units(circuit, convert):
     """Replace the discrete input units of a circuit by those that `convert` gives."""
     made = {}
@@ -592,15 +605,7 @@ class ColumnStates:
                 probabilities[[0, -1]] * bins.tail_fractions,
                 bins.tail_scales,
             )
-        most = max(_MAX_STATES, len(values))
-        is_code = (values == np.floor(values)) & (values >= 0) & (values < most)
-        if not is_code.all():
-            # Any other numbers are points with a mass of their own; no piece has any.
-            ends = [values[0], values[0] + max(1.0, abs(values[0]))]
-            return PiecewisePolynomial(column, ends, [0.0], values, probabilities)
-        masses = np.zeros(int(values[-1]) + 1)
-        masses[values.astype(np.int64)] = probabilities
-        return discrete_unit(column, masses)
+        return unit_over_numbers(column, values, probabilities)
 
     def restricted_bins(self, evidence):
         """By column that is cut, the states as input units in original units, given evidence."""

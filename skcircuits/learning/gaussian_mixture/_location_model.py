@@ -33,6 +33,11 @@ _FIRST_EFFECT_ROWS = 5.0
 _INTERCEPT_ROWS = 1e-3
 
 
+def max_cells(n_rows: int, n_numbers: int) -> int:
+    """Most combinations of categories for so many rows: time and memory grow with rows x cells."""
+    return min(_MAX_CELLS, _MAX_WORK // max(1, n_rows * n_numbers))
+
+
 @dataclass(frozen=True, eq=False)
 class Cells:
     """Combinations of categories, and of a latent class, that are components."""
@@ -52,9 +57,7 @@ class Cells:
         prior_rows = PRIOR_ROWS[together.argmax()] if associated.any() else PRIOR_ROWS[0]
         information = _number_information(table) + np.maximum(gains.max(axis=2), 0.0).sum(axis=1)
 
-        n_rows, n_numbers = table.numbers.shape
-        # Time and memory of an iteration grow with rows times cells
-        most = min(_MAX_CELLS, _MAX_WORK // max(1, n_rows * n_numbers))
+        most = max_cells(*table.numbers.shape)
         chosen: list[int] = []
         n_cells = n_classes
         # Greedily: a column of many categories may leave no room for others

@@ -421,3 +421,71 @@ def test_integers_and_constants_beside_shared_numbers(n_rows):
         frequency = len(rows.query(query)) / len(rows)
         assert probability == pytest.approx(frequency, abs=5 / np.sqrt(len(rows)) / 2)
     assert density.probability("one == 3") == pytest.approx(1.0)
+
+
+def answers(numbers=(0.0, 1.0), n_rows=160):
+    """Two numbers that depend on an answer, itself one of two numbers, and on a category."""
+    rng = np.random.default_rng(0)
+    kind = rng.choice(["a", "b", "c"], n_rows)
+    says_yes = rng.random(n_rows) < np.where(kind == "a", 0.8, 0.3)
+    x = 1.5 * says_yes + rng.normal(size=n_rows)
+    y = x + 2.0 * (kind == "b") + rng.normal(size=n_rows)
+    table = pd.DataFrame({"answer": np.where(says_yes, *numbers[::-1]), "x": x, "y": y})
+    return table.mask(rng.random((n_rows, 3)) < 0.2).assign(kind=kind)
+
+
+@pytest.fixture(scope="module")
+def of_answers():
+    return CircuitImputer(random_state=0).set_output(transform="pandas").fit(answers())
+
+
+def test_means_of_two_numbers_are_their_conditional_probabilities(of_answers):
+    rows = answers(n_rows=400)[160:].assign(answer=np.nan)
+    density = of_answers.density_
+    assert len(density.densities_) > 1
+    both = np.stack([of_answers._schema.encode(rows.assign(answer=own)) for own in (0.0, 1.0)])
+    expected = 0.0
+    for weight, (_, circuit) in zip(density._column_weights[:, 0], density._experts(), strict=True):
+        no, yes = np.exp(circuit.log_prob(both[0])), np.exp(circuit.log_prob(both[1]))
+        expected += weight * yes / (no + yes)
+    np.testing.assert_allclose(of_answers.transform(rows)["answer"], expected, rtol=1e-9)
+
+
+def test_two_numbers_have_one_measure_in_all_members(of_answers):
+    rows, density = answers(n_rows=400)[160:], of_answers.density_
+    scores = [density.score_samples(rows.assign(answer=own)) for own in (0.0, 1.0)]
+    marginal = density.score_samples(rows.assign(answer=np.nan))
+    np.testing.assert_allclose(np.logaddexp(*scores), marginal, rtol=1e-12)
+    assert density.probability("answer in [0, 1]") == pytest.approx(1.0)
+    # As categories that no training row has
+    new = rows.assign(answer=0.5)
+    assert (density.score_samples(new) < marginal - 3.0).all()
+    absent = rows.assign(x=np.nan)
+    pd.testing.assert_series_equal(
+        of_answers.transform(absent.assign(answer=0.5))["x"],
+        of_answers.transform(absent.assign(answer=np.nan))["x"],
+    )
+
+
+@pytest.mark.parametrize("numbers", [(1.0, 2.0), (-3.25, 0.5)])
+def test_which_two_numbers_stand_for_an_answer_does_not_matter(of_answers, numbers):
+    rows = answers(n_rows=400)[160:]
+    rows[["answer", "y"]] = np.nan
+    low, high = numbers
+    imputer = clone(of_answers).set_output(transform="pandas").fit(answers(numbers))
+    found, expected = imputer.transform(rows), of_answers.transform(rows)
+    np.testing.assert_allclose(found["answer"], low + (high - low) * expected["answer"], rtol=1e-6)
+    np.testing.assert_allclose(found["y"], expected["y"], rtol=1e-6)
+    for proper in (False, True):
+        for drawn in imputer.sample_imputations(rows, 2, proper=proper):
+            assert set(drawn["answer"]) == set(numbers)
+
+
+def test_two_numbers_of_too_many_columns_stay_numbers():
+    rng = np.random.default_rng(0)
+    trait = rng.normal(size=(120, 1))
+    answers = (trait + rng.normal(size=(120, 9)) > 0).astype(float)
+    X = np.hstack([answers, trait + rng.normal(size=(120, 1))])
+    density = AutomaticDensity(families=["gaussian_mixture"], selection="cells", random_state=0)
+    assert not clone(density).fit(X)._new_states.numbers
+    assert list(clone(density).fit(X[:, 6:])._new_states.numbers) == [0, 1, 2]
