@@ -22,7 +22,9 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.targets._learned_targets import GivenGradients, learn_target
 from skcircuits.estimators.targets._particle_warnings import (
+    names_of,
     warn_of_dependent_rows,
+    warn_of_ends,
     warn_of_wrong_score,
 )
 from skcircuits.estimators.targets._weighing import WeighingProblem
@@ -250,9 +252,10 @@ class BBISWeighter(
             their weighted means or variances are wrong (by .3 standard deviations, or by a factor
             of 1.5, according to chains from the samples or weighted draws from all modes; where
             `gradients` are given, if Stein's identity for variances does not hold) or cannot be
-            compared, as the target raises errors away from the samples, if the weights
+            compared, as the target is known at the samples alone, if the weights
             hardly bring the samples closer to the target, or if its score is not the gradient of
-            its log density or depends on other rows.
+            its log density or depends on other rows, or if its density does not vanish at the ends
+            of its support.
         """
         X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)
@@ -262,9 +265,7 @@ class BBISWeighter(
         self._set_schema(align_labels(self._schema, self.target_, state_names))
         samples = self._read_samples(X)
         found = self._weigh(samples)
-        self._warn_of_fault(found)
-        self._warn_of_target(samples)
-        if not self._fault(found):
+        if not (self._warn_of_target(samples) or self._warn_of_fault(found)):
             self._warn_of_moments()
         return self
 
@@ -553,8 +554,9 @@ class BBISWeighter(
         other = copy(self)
         other.verbose = 0
         samples = self._read_samples(X)
-        other._warn_of_fault(other._weigh(samples))
-        other._warn_of_target(samples)
+        found = other._weigh(samples)
+        if not other._warn_of_target(samples):
+            other._warn_of_fault(found)
         return -other._problem.measure(other.weights_)
 
     def __sklearn_tags__(self):
@@ -670,6 +672,7 @@ class BBISWeighter(
         return ""
 
     def _warn_of_fault(self, found):
+        """Warn where there is a fault; tell whether there is."""
         fault = self._fault(found)
         if fault:
             warnings.warn(
@@ -678,13 +681,19 @@ class BBISWeighter(
                 UserWarning,
                 stacklevel=6,
             )
+        return bool(fault)
 
     def _warn_of_target(self, samples):
-        """Warn of a density of the user that depends on other rows, or whose score is wrong."""
-        if not self._problem.is_learned and is_continuous(self.target_):
-            points = samples[self._problem.possible]
-            warn_of_dependent_rows(self.target_, points, self)
-            warn_of_wrong_score(self.target_, points, self)
+        """Warn of a density of the user that depends on other rows, or whose score is wrong.
+
+        Tell whether Stein's identity does not hold at the ends of its support.
+        """
+        if self._problem.is_learned or not is_continuous(self.target_):
+            return False
+        points = samples[self._problem.possible]
+        warn_of_dependent_rows(self._problem.searched, points, self)
+        warn_of_wrong_score(self._problem.searched, points, self)
+        return warn_of_ends(self._problem.searched, points, self._coordinate_names(), self)
 
     def _warn_of_moments(self):
         """Warn where the target has other means or variances than the weighted samples."""
@@ -696,15 +705,23 @@ class BBISWeighter(
                 raise
             fault = (
                 "means and variances are not compared with those of the target, which cannot be "
-                f"evaluated away from the samples ({type(error).__name__}: {error}). Return NaN "
-                "there, or pass gradients to fit instead of the target"
+                f"evaluated away from the samples ({type(error).__name__}: {error}). Pass "
+                "gradients to fit instead of the target"
             )
         else:
             if found is None or not found.grossly_wrong.any():
                 return
+            faults = found.faults(found.grossly_wrong, self._coordinate_names())
             fault = (
-                f"by {found.method}, {'; '.join(found.faults(found.grossly_wrong))}: the samples "
+                f"by {found.method}, {'; '.join(faults)}: the samples "
                 "do not reach everywhere where the target has mass, or are too few. Draw more, or "
                 "closer to the target"
             )
         warnings.warn(f"BBISWeighter: {fault}.", UserWarning, stacklevel=6)
+
+    def _coordinate_names(self):
+        """Give the names of the columns, if they have names, in the table or in the target."""
+        columns = getattr(self, "feature_names_in_", None)
+        if self._draws is not None and not hasattr(self.target_, "from_sites"):
+            columns = [name for site in self._draws.sites for name in self._draws.names(site)]
+        return names_of(self.target_, self.samples_.shape[1], columns)

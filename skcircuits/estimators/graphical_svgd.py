@@ -23,6 +23,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.targets._learned_targets import resolve_continuous_target
 from skcircuits.estimators.targets._particle_warnings import (
+    names_of,
     warn_of_dependent_rows,
     warn_of_faults,
     warn_of_impossible_particles,
@@ -343,11 +344,13 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             state = self._run_once(problem, starts[0], seeds[0], units, metric)
         else:
             state = self._run_restarts(problem, starts, seeds, metric)
-        self._keep(self._check(problem, state, metric), problem, units)
+        columns = None if X is None else getattr(self, "feature_names_in_", None)
+        names = names_of(self.target_, problem.n_coordinates, columns)
+        self._keep(self._check(problem, state, metric, names), problem, units)
         if self._given_a_target():
-            warn_of_impossible_particles(self.target_, self.particles_, self)
-            warn_of_dependent_rows(self.target_, self.particles_, self)
-            warn_of_wrong_score(self.target_, self.particles_, self)
+            warn_of_impossible_particles(problem, self.particles_, self)
+            warn_of_dependent_rows(problem, self.particles_, self)
+            warn_of_wrong_score(problem, self.particles_, self)
         return self
 
     def sample(self, n_samples=1, random_state=None):
@@ -483,6 +486,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             local_weight=self.local_weight,
             optimizer=self.optimizer,
             schedule=StepSchedule(self.step_size, self.max_iter, self.annealing, self.tol),
+            may_fail=self._given_a_target(),
         )
 
     def _choose_metric(self, problem, start):
@@ -527,7 +531,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             return (metric.stretch(shape) / metric.standardized.scales).astype(start.dtype)
         return metric.transform(start).astype(start.dtype)
 
-    def _check(self, problem, state, metric):
+    def _check(self, problem, state, metric, names):
         """Compare means and variances with the target; correct them, or warn of them."""
         if len(state.particles) < MIN_PARTICLES or state.particles.size > MAX_DIAGNOSED:
             return state
@@ -538,7 +542,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         found = problem.diagnose(state.particles, metric, is_corrected)
         self.mean_shift_, self.variance_ratio_ = found.shift, found.variance_ratio
         self.corrected_ = bool(is_corrected and found.is_wrong)
-        has_warned = warn_of_faults(found, self, self.corrected_)
+        has_warned = warn_of_faults(found, self, self.corrected_, names)
         if self.corrected_:
             particles = found.corrected().astype(self.dtype)
             state = replace(state, snapshot=CorrectedSnapshot(particles, state.variance_change))

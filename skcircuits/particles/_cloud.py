@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -36,10 +37,12 @@ from skcircuits.particles.directions import (
     median_bandwidths,
     row_scales,
 )
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
 
 # Largest size of the particles whose scores are computed in one call.
 BATCH_BYTES = 2**27
+# Rows at which a target may raise errors while it is searched.
+MAX_FAILED = 50_000
 # Approximate size of the coordinates of the kernels that are measured at once.
 BLOCK_BYTES = 2**26
 
@@ -285,6 +288,49 @@ def scores_at(grad_log_prob: Callable[[FloatArray], FloatArray], points: FloatAr
             must("grad_log_prob of the target", condition, way_out, shape=scores.shape)
         )
     return scores
+
+
+def log_probs_at(log_prob: Callable[[FloatArray], FloatArray], points: FloatArray) -> FloatArray:
+    """Evaluate the log density, (n,), and check its shape."""
+    values = np.asarray(log_prob(points.copy(order="K")), dtype=np.float64)
+    if values.shape != points.shape[:1]:
+        condition = f"give an array of shape {points.shape[:1]}"
+        way_out = "It is a number for every row of X."
+        raise ValueError(
+            must("log_prob_unnormalized of the target", condition, way_out, shape=values.shape)
+        )
+    return values
+
+
+class PartialTarget:
+    """A target with NaN at rows where it raises errors, as those of users do out of their support.
+
+    More than MAX_FAILED rows are an error, as they are evaluated one by one.
+    """
+
+    def __init__(self, target: DifferentiableTarget) -> None:
+        self._target = target
+        self._n_failed = 0
+        if hasattr(target, "log_prob_unnormalized"):
+            self.log_prob_unnormalized = partial(self._evaluated, target.log_prob_unnormalized, 1)
+
+    def grad_log_prob(self, X: FloatArray) -> FloatArray:
+        """Compute the gradient of the log density at each row, (n, d)."""
+        return self._evaluated(self._target.grad_log_prob, 2, X)
+
+    def _evaluated(
+        self, function: Callable[[FloatArray], FloatArray], ndim: int, X: FloatArray
+    ) -> FloatArray:
+        try:
+            return np.asarray(function(X.copy()), dtype=np.float64)
+        except Exception:
+            if len(X) <= 1:
+                self._n_failed += 1
+                if self._n_failed > MAX_FAILED:
+                    raise
+                return np.full(X.shape[:ndim], np.nan)
+        halves = np.array_split(X, 2)
+        return np.concatenate([self._evaluated(function, ndim, half) for half in halves])
 
 
 def relative_force(rows: FloatArray, velocity: FloatArray) -> float:

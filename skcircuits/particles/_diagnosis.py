@@ -12,7 +12,7 @@ take their place where weights and Stein's identity show that the draws represen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -198,7 +198,9 @@ class Diagnosis:
         scale = np.sqrt(self.moments.variance) / np.where(spread > 0, spread, 1.0)
         return self.moments.mean + centered * scale
 
-    def faults(self, where: BoolArray | None = None) -> list[str]:
+    def faults(
+        self, where: BoolArray | None = None, names: Sequence[str] | None = None
+    ) -> list[str]:
         """Describe the errors of some coordinates, by default all that are doubtful, and modes."""
         wrong = self.doubtful if where is None else where
         found = []
@@ -209,7 +211,7 @@ class Diagnosis:
         far = np.flatnonzero(wrong & ~(np.abs(self.shift) <= SHIFT_BOUND))
         if far.size:
             found.append(
-                f"the means of {some(far)} are off by up to "
+                f"the means of {some(far, names)} are off by up to "
                 f"{np.abs(self.shift[far]).max():.2g} standard deviations"
             )
         ratio = np.maximum(self.variance_ratio, 1e-300)
@@ -217,7 +219,7 @@ class Diagnosis:
             off = np.flatnonzero(wrong & (excess > VARIANCE_BOUND))
             if off.size:
                 found.append(
-                    f"the variances of {some(off)} are too {name}, by about "
+                    f"the variances of {some(off, names)} are too {name}, by about "
                     f"{excess[off].max():.2g} x"
                 )
         return found
@@ -264,9 +266,10 @@ def diagnose_by_draws(
     return Diagnosis.of(particles, moments, draws.resampled(len(particles), rng), draws)
 
 
-def some(coordinates: IntArray) -> str:
+def some(coordinates: IntArray, names: Sequence[str] | None) -> str:
     """Name a few coordinates of many."""
-    shown = ", ".join(map(str, coordinates[:5].tolist()))
+    labels = coordinates[:5].tolist()
+    shown = ", ".join(str(j if names is None else names[j]) for j in labels)
     more = f", ... ({coordinates.size} of them)" if coordinates.size > 5 else ""
     return f"coordinates {shown}{more}"
 

@@ -24,9 +24,11 @@ from skcircuits.particles._cloud import (
     BATCH_BYTES,
     Block,
     Cloud,
+    PartialTarget,
     discrepancies_over,
     finite_scores,
     inner_layout,
+    log_probs_at,
     require_finite_scores,
     scores_at,
     total_discrepancy,
@@ -265,6 +267,7 @@ class SVGDProblem:
     local_weight: float = 0.5
     optimizer: str = "rmsprop"
     schedule: StepSchedule = field(default_factory=StepSchedule)
+    may_fail: bool = False  # the target raises errors away from the particles, perhaps
 
     @cached_property
     def graph(self) -> Neighborhoods:
@@ -309,7 +312,7 @@ class SVGDProblem:
     def find_metric(self, start: FloatArray, rng: np.random.Generator) -> Metric | None:
         """Fit a Gaussian to the target; None if it fails or does not represent the target."""
         # Second derivatives are differences of scores, which are inaccurate in single precision
-        score = self._double_precision_score
+        score = self.score
         start = start.astype(np.float64)
         metric = fit_metric(score, self._probe, start, rng)
         if metric is None or self._transformed(metric).has_several_modes(start):
@@ -317,7 +320,7 @@ class SVGDProblem:
         return metric
 
     def _transformed(self, metric: DiagonalMetric | Metric) -> TransformedTarget:
-        return TransformedTarget(self._double_precision_score, self._probe, metric)
+        return TransformedTarget(self.score, self._probe, metric)
 
     def find_sparse_metric(
         self, start: FloatArray, rng: np.random.Generator
@@ -338,10 +341,21 @@ class SVGDProblem:
 
     @cached_property
     def _probe(self) -> HessianProbe:
-        return HessianProbe(self._double_precision_score, self.graph)
+        return HessianProbe(self.score, self.graph)
 
-    def _double_precision_score(self, points: FloatArray) -> FloatArray:
-        return scores_at(self.target.grad_log_prob, points)
+    def score(self, points: FloatArray) -> FloatArray:
+        """Evaluate the score anywhere, in the precision of the points."""
+        return scores_at(self._searched.grad_log_prob, points)
+
+    @property
+    def log_prob(self) -> Callable[[FloatArray], FloatArray] | None:
+        """The log density anywhere; None if the target has none."""
+        function = getattr(self._searched, "log_prob_unnormalized", None)
+        return None if function is None else partial(log_probs_at, function)
+
+    @cached_property
+    def _searched(self) -> DifferentiableTarget:
+        return PartialTarget(self.target) if self.may_fail else self.target
 
     def _preconditioned_steps(
         self, start: FloatArray, metric: Metric, n_jobs: int | None
@@ -377,18 +391,17 @@ class SVGDProblem:
         self, particles: FloatArray, metric: Metric | SparseMetric | None, is_thorough: bool
     ) -> Diagnosis:
         """Compare particles with draws from all modes, or with chains from the particles."""
-        log_prob = getattr(self.target, "log_prob_unnormalized", None)
         # The seeds are fixed, so that equal particles give equal results.
-        found = self._diagnose_by_draws(particles, metric, log_prob, np.random.default_rng(0))
+        found = self._diagnose_by_draws(particles, metric, np.random.default_rng(0))
         if found is not None:
             return found
         rng = np.random.default_rng(0)
         return diagnose(
-            self._double_precision_score,
+            self.score,
             particles,
             self._sparse_metric(particles, rng) if metric is None else metric,
             rng,
-            log_prob=log_prob,
+            log_prob=self.log_prob,
             n_looks=len(LOOKS) if is_thorough else 2,
         )
 
@@ -396,14 +409,13 @@ class SVGDProblem:
         self,
         particles: FloatArray,
         metric: Metric | SparseMetric | None,
-        log_prob: Callable[[FloatArray], FloatArray] | None,
         rng: np.random.Generator,
     ) -> Diagnosis | None:
         """Compare particles with draws from all modes; None where these are of no use."""
         d = self.n_coordinates
         if d > MAX_LEARNED or isinstance(metric, SparseMetric):
             return None
-        score, particles = self._double_precision_score, particles.astype(np.float64)
+        particles = particles.astype(np.float64)
         scales = DiagonalMetric.of_particles(particles) if metric is None else metric
         target, starts = self._transformed(scales), points_around(particles, scales, rng)
         n_known, draws = 0, None
@@ -415,13 +427,13 @@ class SVGDProblem:
             # Chains explore a single mode of many coordinates better than draws.
             if n_known == 1 and d > MAX_DRAWN_FROM:
                 return None
-            draws = draw_from_modes(score, log_prob, modes, particles, rng)
+            draws = draw_from_modes(self.score, self.log_prob, modes, particles, rng)
             if draws is None:
                 break
             # A narrow mode may lie between others, and draws of unexpected weight near one.
             between = points_between(modes.centers)
             starts = np.concatenate([modes.centers, between, draws.heaviest])
-        return None if draws is None else diagnose_by_draws(score, particles, draws, rng)
+        return None if draws is None else diagnose_by_draws(self.score, particles, draws, rng)
 
     def _sparse_metric(
         self, particles: FloatArray, rng: np.random.Generator
@@ -430,7 +442,7 @@ class SVGDProblem:
         if self.neighbors is None or self.n_coordinates <= MAX_LEARNED:
             return None
         particles = particles.astype(np.float64)
-        return fit_sparse_metric(self._double_precision_score, self._probe, particles, rng)
+        return fit_sparse_metric(self.score, self._probe, particles, rng)
 
     def measure(self, particles: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Measure particles with kernels over the blankets, whatever the kernels of the run are."""

@@ -88,7 +88,8 @@ def _check_all_categorical(target: DiscreteTarget) -> None:
 
 def log_probabilities(target: DiscreteTarget, X: FloatArray) -> FloatArray:
     """Evaluate a categorical target and check the result."""
-    values = np.asarray(target.log_prob_unnormalized(X), dtype=np.float64)
+    # Some targets write into their argument
+    values = np.asarray(target.log_prob_unnormalized(X.copy()), dtype=np.float64)
     if values.shape != (len(X),):
         raise ValueError(
             must("log_prob_unnormalized(X)", f"have shape ({len(X)},)", shape=values.shape)

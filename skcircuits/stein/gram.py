@@ -234,7 +234,7 @@ def prepare(
     _check_operator(operator, tuple(OPERATORS), "categorical")
     # The target is evaluated only here; blocks do not need it.
     measures = stein_measures(target, X, operator, n_jobs)
-    measures.warn_of_zeros()
+    measures.warn_of_zeros(getattr(target, "variable_names", None))
     terms = product_terms(kernel, measures.counts)
     if np.isnan(X).any():
         return _prepare_collapsed(measures, target, _collapsible_terms(target, terms, kernel))

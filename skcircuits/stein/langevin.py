@@ -120,7 +120,7 @@ class ScoredPoints:
 
 def score_points(target: DifferentiableTarget, X: FloatArray) -> ScoredPoints:
     """Evaluate the score function of a target."""
-    scores = np.asarray(target.grad_log_prob(X), dtype=np.float64)
+    scores = np.asarray(target.grad_log_prob(X.copy()), dtype=np.float64)
     if scores.shape != X.shape:
         raise ValueError(must("grad_log_prob(X)", f"have shape {X.shape}", shape=scores.shape))
     columns = own_columns(target, X.shape[1])

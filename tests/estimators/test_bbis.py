@@ -163,16 +163,110 @@ class Gamma:
         return 1.0 / X - 1.0
 
 
-def test_targets_that_fail_away_from_the_samples_are_weighted():
+def test_targets_that_fail_out_of_their_support_are_compared():
     X = np.random.default_rng(0).gamma(2.0, size=(100, 2))
-    with pytest.warns(UserWarning, match=r"not compared .* \(ArithmeticError: numbers") as caught:
-        weights = BBISWeighter(target=Gamma()).fit(X).weights_
-    assert [warning.filename for warning in caught] == [__file__]
-    np.testing.assert_allclose(weights @ X, 2.0, atol=0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        same = BBISWeighter().fit(X, gradients=Gamma().grad_log_prob(X))
-    assert same.weights_.sum() == pytest.approx(1.0)
+        weights = BBISWeighter(target=Gamma()).fit(X).weights_
+    np.testing.assert_allclose(weights @ X, 2.0, atol=0.2)
+    with pytest.warns(UserWarning, match="variances of coordinates 0 are too small"):
+        weights = BBISWeighter(target=Gamma()).fit(0.6 * X).weights_
+    assert weights @ (0.6 * X[:, 0] - weights @ (0.6 * X[:, 0])) ** 2 < 2.0 / 1.5
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_targets_known_at_the_samples_alone_are_weighted(is_silent):
+    X = np.random.default_rng(0).normal(size=(100, 2))
+
+    class Table:
+        def grad_log_prob(self, Y):
+            is_known = (Y[:, None] == X).all(axis=2).any(axis=1, keepdims=True)
+            if not is_silent and not is_known.all():
+                raise LookupError("unknown row")
+            return np.where(is_known, -Y, np.nan)
+
+    why = "no chain leaves its sample" if is_silent else "LookupError: unknown row"
+    with pytest.warns(UserWarning, match=f"are not compared .*{why}") as caught:
+        weights = BBISWeighter(target=Table()).fit(X).weights_
+    assert [warning.filename for warning in caught] == [__file__]
+    gradients = BBISWeighter().fit(X, gradients=-X)
+    assert_allclose(weights, gradients.weights_, atol=1e-3)
+
+
+class Positive:
+    """Independent numbers above zero with density ``x^(shape - 1) exp(-x)``."""
+
+    def __init__(self, shape):
+        self.shape = shape
+
+    def grad_log_prob(self, X):
+        return (self.shape - 1.0) / X - 1.0
+
+    def log_prob_unnormalized(self, X):
+        with np.errstate(all="ignore"):
+            values = ((self.shape - 1.0) * np.log(X) - X).sum(axis=1)
+        return np.where((X > 0.0).all(axis=1), values, -np.inf)
+
+
+@pytest.mark.parametrize(("shape", "is_abrupt"), [(1.0, True), (1.3, False)])
+def test_densities_that_end_at_once_are_warned_of(shape, is_abrupt):
+    X = np.random.default_rng(0).gamma(shape, size=(300, 2))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        weights = BBISWeighter(target=Positive(shape)).fit(X).weights_
+    if not is_abrupt:
+        assert not caught
+        assert_allclose(weights @ X, shape, atol=0.1)
+        return
+    # Weights of exact samples are wrong: Stein's identity does not hold for this density
+    assert (weights @ X > 1.3 * shape).all()
+    (warning,) = caught
+    assert "does not vanish at the ends of its support (of coordinates 0, 1)" in str(
+        warning.message
+    )
+    assert warning.filename == __file__
+
+
+class Narrow:
+    """Independent normals of which samples have seen little."""
+
+    variable_names = ("mu", "tau")
+
+    def grad_log_prob(self, X):
+        return -X
+
+
+def test_warnings_name_coordinates():
+    X = 0.4 * np.random.default_rng(0).normal(size=(100, 2))
+    with pytest.warns(UserWarning, match="variances of coordinates mu, tau are too small"):
+        BBISWeighter(target=Narrow()).fit(X)
+    table = pd.DataFrame(X, columns=["a", "b"])
+    with pytest.warns(UserWarning, match="variances of coordinates a, b are too small"):
+        BBISWeighter(target=GaussianMRF(np.eye(2), np.zeros(2))).fit(table)
+
+
+def test_targets_may_write_into_their_argument():
+    class Writing:
+        def grad_log_prob(self, X):
+            return np.negative(X, out=X)
+
+        def log_prob_unnormalized(self, X):
+            return -0.5 * np.square(X, out=X).sum(axis=1)
+
+    X = np.random.default_rng(0).normal(0.5, 1.5, size=(100, 2))
+    given = X.copy()
+    weighter = BBISWeighter(target=Writing()).fit(given)
+    assert_array_equal(given, X)
+    expected = BBISWeighter(target=GaussianMRF(np.eye(2), np.zeros(2))).fit(X)
+    assert_allclose(weighter.weights_, expected.weights_, atol=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [lambda X: -X[:, 0], lambda X: -X.mean(axis=0)])
+def test_scores_of_wrong_shape_are_refused(wrong):
+    target = Narrow()
+    target.grad_log_prob = wrong
+    with pytest.raises(ValueError, match=r"grad_log_prob .* must give an array of shape \(50, 2\)"):
+        BBISWeighter(target=target).fit(np.random.default_rng(0).normal(size=(50, 2)))
 
 
 def test_wrong_fractions_of_modes_are_warned_of():

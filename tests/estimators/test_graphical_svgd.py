@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from scipy.special import logsumexp
@@ -774,3 +775,36 @@ def test_points_that_are_no_numbers_are_refused(cell, words):
     X[2, 1] = cell
     with pytest.raises(ValueError, match=words):
         GraphicalSVGDSampler(max_iter=2).fit(X)
+
+
+@pytest.mark.parametrize("wrong", [lambda X: X, lambda X: X[:, :1], lambda X: 0.0])
+def test_log_densities_of_wrong_shape_are_refused(wrong):
+    target = StandardNormal()
+    target.log_prob_unnormalized = wrong
+    with pytest.raises(ValueError, match="log_prob_unnormalized of the target must give an array"):
+        GraphicalSVGDSampler(target=target).fit(np.random.default_rng(0).normal(size=(50, 2)))
+
+
+def test_searches_meet_errors_out_of_the_support():
+    class Bounded(StandardNormal):
+        def grad_log_prob(self, X):
+            if (np.abs(X) > 6.0).any():
+                raise ArithmeticError("too far")
+            return -X
+
+    X = np.random.default_rng(0).normal(0.5, 1.5, size=(50, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sampler = GraphicalSVGDSampler(target=Bounded(), random_state=0).fit(X)
+    np.testing.assert_allclose(sampler.particles_.var(axis=0), 1.0, atol=0.05)
+    with pytest.raises(ArithmeticError, match="too far"):
+        GraphicalSVGDSampler(target=Bounded(), random_state=0).fit(10.0 * X)
+
+
+def test_warnings_name_columns():
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(50, 2)), columns=["mu", "tau"])
+    sampler = GraphicalSVGDSampler(
+        target=StandardNormal(), max_iter=1, preconditioner=None, step_size=1e-9
+    )
+    with pytest.warns(ConvergenceWarning, match="variances of coordinates mu, tau are too small"):
+        sampler.fit(0.1 * table)

@@ -84,7 +84,7 @@ def test_it_names_the_part_that_has_not_mixed(field):
 def test_names_and_columns():
     network = BayesianNetwork([[], [0]], [[0.9, 0.1], np.eye(2)], variable_names=["rain", "wet"])
     rows = np.array([[0, 0], [1, 1]] * 5)
-    with pytest.warns(UserWarning, match=r"variables \[0, 1\] have no other"):
+    with pytest.warns(UserWarning, match=r"variables \['rain', 'wet'\] have no other"):
         found = stein_diagnosis(rows, network, n_bootstrap=5, random_state=0)
     assert found.names == found.unmoved == ("rain", "wet")
     # A circuit that leaves a column out.

@@ -7,8 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.numerics._arrays import spread_rows
 from skcircuits.numerics._modes import separate_parts
-from skcircuits.particles._cloud import scores_at
-from skcircuits.particles._diagnosis import nodes_outside_blankets
+from skcircuits.particles._diagnosis import nodes_outside_blankets, some
 
 # Modes are searched for from at most MAX_SEEN particles and N_AROUND points around them, spread by
 # WIDTH of their standard deviations.
@@ -17,6 +16,10 @@ MAX_SEEN, N_AROUND, WIDTH = 100, 50, 3.0
 # to where the log density changes by REACH, and relative and absolute differences by rounding.
 N_COMPARED, PART_OF_WAY, REACH = 20, 0.05, 0.5
 RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE, ROUNDING = 0.1, 1e-3, 1e-6
+# Ends of a support are searched, along at most so many coordinates, within so many standard
+# deviations and by so many bisections; a density ends at once that is so little below its highest
+# there, and falls so little over the last half of them.
+MAX_ENDED, WAY_OUT, N_HALVINGS, LOW, FLAT = 1000, 8.0, 40, 3.0, 0.5
 # Difference of equal scores, relative to the largest, that single precision explains.
 SINGLE_PRECISION = 0.01
 # Gauss-Legendre rules of two orders: where they agree, a score is integrated accurately.
@@ -27,7 +30,7 @@ def warn_of_wrong_graph(problem, start, rng):
     """Warn where a score depends on more than its blanket."""
     if problem.neighbors is None:
         return
-    outside = nodes_outside_blankets(problem.target.grad_log_prob, problem.graph, start, rng)
+    outside = nodes_outside_blankets(problem.score, problem.graph, start, rng)
     if outside.size:
         warnings.warn(
             "The score of some nodes depends on more than their neighbors "
@@ -37,11 +40,11 @@ def warn_of_wrong_graph(problem, start, rng):
         )
 
 
-def warn_of_dependent_rows(target, points, estimator):
+def warn_of_dependent_rows(problem, points, estimator):
     """Warn where the score of a row depends on the rows beside it."""
     points = points[spread_rows(len(points), N_COMPARED)]
-    together, again = (scores_at(target.grad_log_prob, points) for _ in range(2))
-    alone = scores_at(target.grad_log_prob, points[:1])[0]
+    together, again = (problem.score(points) for _ in range(2))
+    alone = problem.score(points[:1])[0]
     with np.errstate(invalid="ignore"):
         # Scores of random parts of the data differ from call to call
         noise = np.abs(together - again).max()
@@ -57,18 +60,17 @@ def warn_of_dependent_rows(target, points, estimator):
         )
 
 
-def warn_of_wrong_score(target, points, estimator):
+def warn_of_wrong_score(problem, points, estimator):
     """Warn where the score of a target is not the gradient of its log density near points."""
-    log_prob = getattr(target, "log_prob_unnormalized", None)
-    if log_prob is None:
+    if problem.log_prob is None:
         return
     points = np.asarray(points, dtype=np.float64)[spread_rows(len(points), N_COMPARED)]
     way = PART_OF_WAY * (np.roll(points, 1, axis=0) - points)
     with np.errstate(all="ignore"):
-        slopes = np.abs((scores_at(target.grad_log_prob, points) * way).sum(axis=1, keepdims=True))
+        slopes = np.abs((problem.score(points) * way).sum(axis=1, keepdims=True))
         way *= np.minimum(1.0, REACH / np.maximum(slopes, 1e-300))
-        before, after = (np.asarray(log_prob(X), np.float64) for X in (points, points + way))
-        rough, gained = (_integrated(target.grad_log_prob, points, way, rule) for rule in RULES)
+        before, after = (problem.log_prob(X) for X in (points, points + way))
+        rough, gained = (_integrated(problem.score, points, way, rule) for rule in RULES)
         size = np.maximum(np.abs(after - before), np.abs(gained))
         tolerance = RELATIVE_TOLERANCE * size + ABSOLUTE_TOLERANCE + ROUNDING * np.abs(before)
         # Comparisons with NaN are false: such points tell nothing
@@ -87,19 +89,51 @@ def warn_of_wrong_score(target, points, estimator):
     )
 
 
-def _integrated(grad_log_prob, points, way, rule):
+def warn_of_ends(problem, samples, names, estimator):
+    """Warn where a density ends at once, so that Stein's identity does not hold; tell whether."""
+    d, scale = samples.shape[1], samples.std(axis=0)
+    if problem.log_prob is None or d > MAX_ENDED:
+        return False
+    log_probs = problem.log_prob(samples)
+    origin, height = samples[log_probs.argmax()], log_probs.max()
+    ways = WAY_OUT * scale * np.vstack([np.eye(d), -np.eye(d)])
+    with np.errstate(all="ignore"):
+        ways = ways[~np.isfinite(problem.log_prob(origin + ways)) & ways.any(axis=1)]
+        inside = np.zeros(len(ways))
+        values = []
+        for step in 0.5 ** np.arange(1, N_HALVINGS + 1):
+            ahead = problem.log_prob(origin + (inside + step)[:, None] * ways)
+            inside += step * np.isfinite(ahead)
+            values.append(problem.log_prob(origin + inside[:, None] * ways))
+    # A density that vanishes falls on and on towards its end
+    is_abrupt = (values[-1] > height - LOW) & (values[-1] > values[N_HALVINGS // 2] - FLAT)
+    if not is_abrupt.any():
+        return False
+    ended = np.unique(ways[is_abrupt].nonzero()[1])
+    warnings.warn(
+        f"{type(estimator).__name__}: the density of the target does not vanish at the ends of its "
+        f"support (of {some(ended, names)}), where Stein's identity does not hold: weights may be "
+        "wrong. Transform bounded coordinates to unbounded ones, for example by a logarithm, and "
+        "add the log Jacobian to the log density.",
+        UserWarning,
+        stacklevel=7,
+    )
+    return True
+
+
+def _integrated(score, points, way, rule):
     """Change of the log density along ways from points, (n,), by its score."""
     nodes, weights = rule
     along = points + 0.5 * (1.0 + nodes[:, None, None]) * way
-    scores = scores_at(grad_log_prob, along.reshape(-1, points.shape[1])).reshape(along.shape)
+    scores = score(along.reshape(-1, points.shape[1])).reshape(along.shape)
     return 0.5 * weights @ (scores * way).sum(axis=2)
 
 
-def warn_of_impossible_particles(target, particles, estimator):
+def warn_of_impossible_particles(problem, particles, estimator):
     """Warn where the density is zero at particles, which follow the score alone."""
-    if not hasattr(target, "log_prob_unnormalized"):
+    if problem.log_prob is None:
         return
-    values = np.asarray(target.log_prob_unnormalized(np.asarray(particles, np.float64)))
+    values = problem.log_prob(np.asarray(particles, np.float64))
     n_outside = int(np.isneginf(values).sum())
     if n_outside:
         warnings.warn(
@@ -132,11 +166,17 @@ def warn_of_shrinkage(problem, n_particles):
         )
 
 
-def warn_of_faults(diagnosis, estimator, is_corrected):
+def names_of(target, n_coordinates, columns=None):
+    """Names of the coordinates of a target, by its table or itself; None if there are none."""
+    names = getattr(target, "variable_names", None) if columns is None else columns
+    return names if names is not None and len(names) == n_coordinates else None
+
+
+def warn_of_faults(diagnosis, estimator, is_corrected, names):
     """Warn where moments of the particles contradict the target; return whether they do."""
     # Chains that have not mixed improve the particles, but do not reach the target.
     where = diagnosis.doubtful & diagnosis.unmixed if is_corrected else None
-    faults = diagnosis.faults(where)
+    faults = diagnosis.faults(where, names)
     if not faults:
         return False
     by_chains = diagnosis.draws is None
@@ -166,12 +206,11 @@ def warn_of_missed_modes(problem, particles, estimator):
     around = WIDTH * np.random.default_rng(0).standard_normal((N_AROUND, particles.shape[1]))
 
     def score(Z):
-        return scale * scores_at(problem.target.grad_log_prob, center + scale * Z)
+        return scale * problem.score(center + scale * Z)
 
-    log_prob = getattr(problem.target, "log_prob_unnormalized", None)
-    if log_prob is not None:
+    if problem.log_prob is not None:
         # Beyond the ends of a support, a score means nothing
-        around = around[np.isfinite(log_prob(center + scale * around))]
+        around = around[np.isfinite(problem.log_prob(center + scale * around))]
     parts = separate_parts(score, np.concatenate([chosen, around]), MAX_SEEN + N_AROUND)
     missed = np.setdiff1d(parts, parts[: len(chosen)])
     if missed.size:

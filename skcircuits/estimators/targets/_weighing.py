@@ -24,6 +24,7 @@ from skcircuits.kernels import Hamming
 from skcircuits.numerics._arrays import spread_rows
 from skcircuits.numerics._modes import separate_parts
 from skcircuits.numerics._patterns import unique_rows
+from skcircuits.particles._cloud import scores_at
 from skcircuits.particles._neighborhoods import index_lists
 from skcircuits.particles._problem import SVGDProblem
 from skcircuits.protocols import MAX_CELL
@@ -163,7 +164,7 @@ class WeighingProblem:
     @cached_property
     def _scores(self):
         """Scores of all samples, (n, d), which are evaluated once."""
-        return self.target.grad_log_prob(self.samples)
+        return scores_at(self.target.grad_log_prob, self.samples)
 
     def _in_units(self):
         """Give the possible samples and the target in the coordinates of the kernel."""
@@ -271,18 +272,26 @@ class WeighingProblem:
         """
         if isinstance(self.target, GivenGradients) or not (self.is_continuous and self._can_whiten):
             return None
+        chosen = systematic_rows(weights, N_CHAINS, _fixed())
+        # Samples may be anywhere, and fourth powers of the largest are no numbers
+        with np.errstate(all="ignore"):
+            found = self.searched.diagnose(self.samples[chosen], None, is_thorough=False)
+        if found.draws is None and (found.states == self.samples[chosen]).all():
+            raise ValueError("no chain leaves its sample")
+        is_known = np.isfinite(found.moments.variance).all()
+        return found.of_weighted(self.samples, weights) if is_known else None
+
+    @cached_property
+    def searched(self):
+        """The target as a density that is evaluated away from the samples."""
         graph = {
             name: index_lists(getattr(self.target, name), name)
             for name in ("neighbors", "blocks")
             if getattr(self.target, name, None) is not None
         }
-        problem = SVGDProblem(self.target, self.samples.shape[1], **graph)
-        chosen = systematic_rows(weights, N_CHAINS, _fixed())
-        # Samples may be anywhere, and fourth powers of the largest are no numbers
-        with np.errstate(all="ignore"):
-            found = problem.diagnose(self.samples[chosen], None, is_thorough=False)
-        is_known = np.isfinite(found.moments.variance).all()
-        return found.of_weighted(self.samples, weights) if is_known else None
+        return SVGDProblem(
+            self.target, self.samples.shape[1], **graph, may_fail=not self.is_learned
+        )
 
     def measure(self, weights):
         """Squared discrepancy of the weighted samples under a reference fixed for searches."""
@@ -394,7 +403,7 @@ class WeighingProblem:
             return form
 
         def score(Z):
-            scores = self.target.grad_log_prob(self.units.inverse_transform(Z))
+            scores = self.searched.score(self.units.inverse_transform(Z))
             return self.units.transform_scores(scores)
 
         parts = separate_parts(score, self.units.transform(distinct))

@@ -181,13 +181,14 @@ class Measures:
         kept = {v: self.atoms[v] for v in variables.tolist() if v in self.atoms}
         return Measures(self.X, self.counts, kept)
 
-    def warn_of_zeros(self) -> None:
+    def warn_of_zeros(self, names: Sequence[str] | None = None) -> None:
         """Say where moves of one variable meet impossible states."""
         # Only neighbours of the samples are known of the support.
         blocked = sum(int(atoms.meets_zeros.sum()) for atoms in self.atoms.values())
         if blocked:
             unmoved = [v for v, atoms in self.atoms.items() if not atoms.coefficients.any()]
-            some = f"; variables {unmoved[:10]} have no other" if unmoved else ""
+            labels = unmoved[:10] if names is None else [names[v] for v in unmoved[:10]]
+            some = f"; variables {labels} have no other" if unmoved else ""
             warnings.warn(
                 f"the target is zero next to the samples ({blocked} moves are "
                 f"impossible{some}). No Stein discrepancy, p-value or weight detects a wrong "
