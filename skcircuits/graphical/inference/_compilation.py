@@ -6,13 +6,19 @@ completes. Impossible contexts are skipped. Contexts with equal distributions an
 share one unit, so that the circuit is context-minimal. Units are places in a list, and the result
 is that list: no sum or product is made before somebody asks for it. Probabilities that floats
 cannot hold are logarithms, and become products of several weights.
+
+Buckets of one height do not depend on each other. Small ones are joined to a group, whose tables
+are padded to common shapes: most networks consist of tables that are smaller than the overhead of
+the calls that process them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,12 +45,14 @@ _FEW_KEYS = 256
 # Number of bits in which weights of equal contexts may differ after normalisation.
 _ROUNDING_BITS = 6
 
+# Buckets are joined up to this many cells of their padded tables.
+_GROUP_CELLS = 2**12
+
 _NO_WEIGHTS = np.empty(0)
-_Cell = TypeVar("_Cell", bound=np.generic)
 
 
 def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose: int) -> UnitList:
-    """Build the units of ``p(hidden | observed)`` for one evidence, component by component.
+    """Build the units of ``p(hidden | observed)`` for one evidence.
 
     The root is normalised, smooth, deterministic and structured-decomposable. MemoryError,
     before any unit is built, where more than ``max_edges`` edges are to be expected.
@@ -52,13 +60,24 @@ def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose:
     if not solutions:
         way_out = "Use log_partition(evidence) if all variables are observed."
         raise ValueError(must("evidence", "leave at least one variable unobserved", way_out))
-    traces = [_trace(solution) for solution in solutions]
-    _check_edges(sum(trace.n_edges for trace in traces), max_edges, verbose)
+    buckets = _buckets(solutions)
+    groups = _trace(buckets)
+    _check_edges(sum(group.n_edges for group in groups), max_edges, verbose)
     units = _Units()
-    roots = [_build(trace, units, verbose) for trace in traces]
+    indicators = _add_indicators(buckets, groups, units)
+    # The unit of each context; the last place stands for children that a bucket does not have
+    unit_of = np.full(buckets[-1].contexts.stop + 1, -1)
+    n_done = 0
+    while groups:
+        group = groups.pop()
+        unit_of[group.contexts] = _build(group, units, indicators, unit_of)
+        n_done += len(group.buckets)
+        if verbose:
+            print(f"[compile] {n_done}/{len(buckets)} variables: {units.size:,} units")
+    roots = unit_of[[bucket.contexts.start for bucket in buckets if bucket.is_root]]
     # Components are independent given the evidence: their product is the circuit.
     if len(roots) > 1:
-        units.add_products(np.array([roots]))
+        units.add_products(np.array([len(roots)]), roots)
     return units.listed()
 
 
@@ -76,10 +95,9 @@ class _Units:
         none = np.zeros(len(units), dtype=np.int64)
         return self._add(INPUT, none, none[:0], _NO_WEIGHTS)
 
-    def add_products(self, children: IntArray) -> IntArray:
-        """Append products, (n, factors)."""
-        lengths = np.full(len(children), children.shape[1])
-        return self._add(PRODUCT, lengths, children.ravel(), _NO_WEIGHTS)
+    def add_products(self, lengths: IntArray, children: IntArray) -> IntArray:
+        """Append products, whose factors follow each other."""
+        return self._add(PRODUCT, lengths, children, _NO_WEIGHTS)
 
     def add_sums(self, lengths: IntArray, children: IntArray, weights: FloatArray) -> IntArray:
         """Append sums, whose terms follow each other."""
@@ -105,58 +123,174 @@ class _Units:
         )
 
 
-class _Weights(NamedTuple):
-    """Probabilities, or their logarithms: (states, *separator), or a row per context.
+class _Bucket(NamedTuple):
+    """A bucket with its contexts as columns, numbered among those of all buckets.
 
-    ``are_possible``: which of them are not zero.
+    ``table`` (states, contexts) are the probabilities of its variable, or their logarithms.
+    ``children`` are the contexts of the child buckets in each of its own, given the first state;
+    per state, these grow by ``strides``. ``states`` are the numbers of its states among all.
     """
 
-    values: FloatArray
-    are_possible: BoolArray
+    variable: int
+    is_root: bool
+    height: int
+    table: FloatArray
     are_logs: bool
+    states: slice
+    contexts: slice
+    children: list[IntArray]
+    strides: list[int]
 
 
-class _Trace(NamedTuple):
-    """Weights (states, *separator) and reachable contexts (*separator) of each bucket."""
+def _buckets(solutions: Sequence[Solution]) -> list[_Bucket]:
+    """Number the contexts of the buckets of all components, children before parents."""
+    found: list[_Bucket] = []
+    n_states = n_contexts = 0
+    for solution in solutions:
+        tree, offset = solution.component.tree, len(found)
+        for number, (bucket, values) in enumerate(zip(tree.buckets, solution.conditionals)):
+            logs = solution.log_conditionals.get(number)
+            axes = tree.shape(bucket.axes)
+            # Axes of length one appear where no factor saw the variable.
+            table = spread((values if logs is None else logs)[0], axes).reshape(axes[0], -1)
+            states = slice(n_states, n_states + axes[0])
+            contexts = slice(n_contexts, n_contexts + table.shape[1])
+            n_states, n_contexts = states.stop, contexts.stop
+            height, children, strides = 0, [], []
+            for child in bucket.children:
+                below = found[offset + child]
+                height = max(height, below.height + 1)
+                # The child's separator begins with the variable of its parent
+                others = tree.buckets[child].separator[1:]
+                index, stride = _contexts_of_others(tree, others, bucket.separator)
+                children.append(index + below.contexts.start)
+                strides.append(stride)
+            found.append(
+                _Bucket(
+                    bucket.variable,
+                    not bucket.separator,
+                    height,
+                    table,
+                    logs is not None,
+                    states,
+                    contexts,
+                    children,
+                    strides,
+                )
+            )
+    return found
 
-    tree: EliminationTree
-    weights: list[_Weights]
-    reached: list[BoolArray]
+
+def _contexts_of_others(
+    tree: EliminationTree, others: tuple[int, ...], separator: tuple[int, ...]
+) -> tuple[IntArray, int]:
+    """Number of the joint state of some variables of a separator in each context, and of all."""
+    shape = tree.shape(others)
+    n_joint = prod(shape)
+    numbers = np.arange(n_joint)
+    if others == separator:
+        return numbers, n_joint
+    index = np.empty(tree.shape(separator), dtype=np.int64)
+    index[...] = align(numbers.reshape(1, *shape), others, separator)[0]
+    return index.ravel(), n_joint
+
+
+class _Group(NamedTuple):
+    """Buckets of one height, with a row for each of their contexts that can be reached.
+
+    ``contexts`` (n,) are the numbers of the contexts, ``weights`` (n, states) the probabilities of
+    the states or their logarithms; ``bucket_of`` and ``n_children`` (n,) describe the bucket of
+    each row. The possible ones of these states are entries: ``rows`` and ``states`` say where they
+    are, ``numbers`` are those of the states among all, and ``below`` (children, entries) the
+    contexts of the children. Buckets with fewer states or children than others are padded.
+    """
+
+    buckets: list[_Bucket]
+    bucket_of: IntArray
+    n_children: IntArray
+    contexts: IntArray
+    weights: FloatArray
+    rows: IntArray
+    states: IntArray
+    numbers: IntArray
+    below: IntArray
+
+    @property
+    def are_inputs(self) -> bool:
+        """Whether the units are distributions of single variables."""
+        # Input units hold plain numbers
+        return not (self.buckets[0].children or self.buckets[0].are_logs)
 
     @property
     def n_edges(self) -> int:
         """Edges of the circuit if no two contexts shared a unit."""
-        total = 0
-        for bucket, weights, reached in zip(self.tree.buckets, self.weights, self.reached):
-            if bucket.children:
-                n_products = int(np.count_nonzero(weights.are_possible[:, reached]))
-                total += n_products * (2 + len(bucket.children))
-        return total
+        if not self.buckets[0].children:
+            return 0
+        return int((2 + self.n_children[self.rows]).sum())
 
 
-def _trace(solution: Solution) -> _Trace:
-    """Follow the possible contexts from the root down."""
-    tree = solution.component.tree
-    # Axes of length one appear where no factor saw the variable.
-    weights = []
-    for step, (bucket, conditional) in enumerate(zip(tree.buckets, solution.conditionals)):
-        logs = solution.log_conditionals.get(step)
-        values = conditional if logs is None else logs
-        table = spread(values[0], tree.shape(bucket.axes))
-        are_possible = table > (0.0 if logs is None else -np.inf)
-        weights.append(_Weights(table, are_possible, logs is not None))
-    reached: list[BoolArray] = [np.ones(0, dtype=bool)] * len(tree.buckets)
-    # The root has no separator, and its only context is reachable
-    reached[-1] = np.ones((), dtype=bool)
-    for step in range(len(tree.buckets) - 1, -1, -1):
-        bucket = tree.buckets[step]
-        if bucket.children:
-            live = reached[step] & weights[step].are_possible
-            for child in bucket.children:
-                seen = tree.buckets[child].separator
-                dropped = tuple(axis for axis, v in enumerate(bucket.axes) if v not in seen)
-                reached[child] = np.asarray(live.any(axis=dropped))
-    return _Trace(tree, weights, reached)
+def _trace(buckets: list[_Bucket]) -> list[_Group]:
+    """Follow the possible contexts from the roots down."""
+    reached = np.zeros(buckets[-1].contexts.stop + 1, dtype=bool)
+    # A root has no separator, and its only context is reachable
+    reached[[bucket.contexts.start for bucket in buckets if bucket.is_root]] = True
+    groups = []
+    for members in _grouped(buckets):
+        group = _group(members, reached)
+        reached[group.below] = True
+        groups.append(group)
+    return groups
+
+
+def _grouped(buckets: list[_Bucket]) -> Iterator[list[_Bucket]]:
+    """Join small buckets that do not depend on each other, the highest first."""
+    alike: dict[tuple[int, bool], list[_Bucket]] = defaultdict(list)
+    for bucket in buckets:
+        alike[bucket.height, bucket.are_logs].append(bucket)
+    for key in sorted(alike, reverse=True):
+        group: list[_Bucket] = []
+        n_rows = width = 0
+        for bucket in alike[key]:
+            n_states, n_contexts = bucket.table.shape
+            n_rows += n_contexts
+            width = max(width, n_states, len(bucket.children))
+            if group and n_rows * width > _GROUP_CELLS:
+                yield group
+                group, n_rows, width = [], n_contexts, max(n_states, len(bucket.children))
+            group.append(bucket)
+        yield group
+
+
+def _group(buckets: list[_Bucket], reached: BoolArray) -> _Group:
+    """Lay out the contexts of some buckets that can be reached."""
+    columns = [reached[bucket.contexts].nonzero()[0] for bucket in buckets]
+    lengths = [len(own) for own in columns]
+    n_rows, n_children = sum(lengths), [len(bucket.children) for bucket in buckets]
+    of_buckets = range(len(buckets)), [bucket.states.start for bucket in buckets], n_children
+    bucket_of, first_state, n_children_of = np.array(of_buckets).repeat(lengths, axis=1)
+    contexts = np.empty(n_rows, dtype=np.int64)
+    least = -np.inf if buckets[0].are_logs else 0.0
+    weights = np.full((n_rows, max([len(bucket.table) for bucket in buckets])), least)
+    # Children that a bucket does not have are the last context, which has no unit
+    children = np.full((max(n_children), n_rows), len(reached) - 1)
+    strides = np.zeros(children.shape, dtype=np.int64)
+    end = 0
+    for bucket, own in zip(buckets, columns):
+        start, end = end, end + len(own)
+        contexts[start:end] = own + bucket.contexts.start
+        n_states, n_contexts = bucket.table.shape
+        kept = slice(None) if len(own) == n_contexts else own
+        weights[start:end, :n_states] = bucket.table[:, kept].T
+        for number, (index, stride) in enumerate(zip(bucket.children, bucket.strides)):
+            children[number, start:end] = index[kept]
+            strides[number, start:end] = stride
+    # By states, so that the numbers of equal entries are near each other
+    states, rows = (weights > least).T.nonzero()
+    numbers = first_state[rows] + states
+    below = children[:, rows] + strides[:, rows] * states
+    return _Group(
+        buckets, bucket_of, n_children_of, contexts, weights, rows, states, numbers, below
+    )
 
 
 def _check_edges(n_edges: int, max_edges: int, verbose: int) -> None:
@@ -171,92 +305,77 @@ def _check_edges(n_edges: int, max_edges: int, verbose: int) -> None:
         print(f"[compile] at most {n_edges:,} edges")
 
 
-class _Bucket(NamedTuple):
-    """Places of the distinct units of a bucket, and which of them each context (*separator) has.
-
-    -1 for contexts that cannot be reached.
-    """
-
-    units: IntArray
-    which: IntArray
-
-
-def _build(trace: _Trace, units: _Units, verbose: int) -> int:
-    """Build the units of a component from the leaves to the root; the place of its root."""
-    built: list[_Bucket] = []
-    n_buckets = len(trace.tree.buckets)
-    for step, (bucket, reached) in enumerate(zip(trace.tree.buckets, trace.reached), start=1):
-        weights = trace.weights[step - 1]
-        rows = _Weights(
-            _in_reach(weights.values, reached),
-            _in_reach(weights.are_possible, reached),
-            weights.are_logs,
-        )
-        # Input units hold plain numbers
-        if bucket.children or weights.are_logs:
-            children = [built[child] for child in bucket.children]
-            contexts = [
-                align(child.which[None], trace.tree.buckets[number].separator, bucket.axes)[0]
-                for number, child in zip(bucket.children, children)
-            ]
-            below = [_in_reach(spread(table, weights.values.shape), reached) for table in contexts]
-            made, which = _sums(units, bucket.variable, rows, [c.units for c in children], below)
-        else:
-            made, which = _categoricals(units, bucket.variable, rows.values)
-        if len(which) == reached.size:
-            index = which.reshape(reached.shape)
-        else:
-            index = np.full(reached.shape, -1, dtype=np.int64)
-            index[reached] = which
-        built.append(_Bucket(made, index))
-        if verbose:
-            print(f"[compile] variable {step}/{n_buckets}: {len(made):,} units")
-    return int(built[-1].units[0])
+def _add_indicators(buckets: list[_Bucket], groups: list[_Group], units: _Units) -> IntArray:
+    """Append an input unit per possible state of the variables that have sums; their places."""
+    made = np.zeros(max(bucket.states.stop for bucket in buckets), dtype=np.int64)
+    for group in groups:
+        if not group.are_inputs:
+            made[group.numbers] = 1
+    used = made.nonzero()[0]
+    every = [unit for b in buckets for unit in _indicators(b.variable, len(b.table))]
+    made[used] = units.add_inputs([every[state] for state in used.tolist()])
+    return made
 
 
-def _in_reach(table: NDArray[_Cell], reached: BoolArray) -> NDArray[_Cell]:
-    """One row per reachable context; other contexts are not processed."""
-    flat = table.reshape(len(table), -1)
-    return (flat if reached.all() else flat[:, reached.ravel()]).T
+def _build(group: _Group, units: _Units, indicators: IntArray, unit_of: IntArray) -> IntArray:
+    """Build units of a group, whose children have theirs; the place of that of each context."""
+    if group.are_inputs:
+        return _categoricals(group, units)
+    return _sums(group, units, _products(group, units, indicators, unit_of))
 
 
-def _categoricals(units: _Units, variable: int, weights: FloatArray) -> tuple[IntArray, IntArray]:
-    """One input unit per distinct distribution, and which of them each context has."""
-    first, index = _distinct_rows(_rounded(weights))
-    masses = weights[first]
+def _categoricals(group: _Group, units: _Units) -> IntArray:
+    """One input unit per distinct distribution."""
+    keys = np.concatenate([group.bucket_of[:, None], _rounded(group.weights)], axis=1)
+    first, index = _distinct_rows(keys)
+    masses = group.weights[first]
     masses.flags.writeable = False
-    return units.add_inputs([linked_categorical(variable, row) for row in masses]), index
+    own = [(bucket.variable, len(bucket.table)) for bucket in group.buckets]
+    inputs = []
+    for number, row in zip(group.bucket_of[first].tolist(), masses):
+        variable, n_states = own[number]
+        inputs.append(linked_categorical(variable, row[:n_states]))
+    return units.add_inputs(inputs)[index]
 
 
-def _sums(
-    units: _Units,
-    variable: int,
-    weights: _Weights,
-    children: list[IntArray],
-    contexts: list[IntArray],
-) -> tuple[IntArray, IntArray]:
-    """Sum units ``sum_x weights[x] [X = x] prod(children[x])``, and which each context has.
+def _products(group: _Group, units: _Units, indicators: IntArray, unit_of: IntArray) -> IntArray:
+    """Products of an indicator and a unit of each child, (n, states); -1 where dead.
 
-    ``weights`` and which children each context has are of the shape (n, states).
+    Without children, these are the indicators.
     """
-    products, factors = _products(units, variable, weights.are_possible, children, contexts)
+    made = np.full(group.weights.shape, -1)
+    if not group.buckets[0].children:
+        made[group.rows, group.states] = indicators[group.numbers]
+        return made
+    below = unit_of[group.below]
+    first, which = _distinct_choices(group.numbers, below + 1, len(indicators), units.size + 1)
+    factors = np.concatenate([indicators[group.numbers[first]][None], below[:, first]]).T
+    lengths = 1 + group.n_children[group.rows[first]]
+    made[group.rows, group.states] = units.add_products(lengths, factors[factors >= 0])[which]
+    return made
+
+
+def _sums(group: _Group, units: _Units, products: IntArray) -> IntArray:
+    """Sum units ``sum_x weights[x] products[x]``."""
+    are_logs = group.buckets[0].are_logs
     # Sums of the same products with nearly equal weights differ only by rounding.
-    first, index = _distinct_rows(np.concatenate([factors, _rounded(weights.values)], axis=1))
-    chosen = factors[first]
+    keys = np.concatenate([products, _rounded(group.weights)], axis=1)
+    first, index = _distinct_rows(keys)
+    chosen = products[first]
     live = chosen >= 0
-    terms, values = products[chosen[live]], weights.values[first][live]
+    terms, values = chosen[live], group.weights[first][live]
     lengths = live.sum(axis=1)
     alone = lengths == 1
     if not alone.any():
-        return _add_sums(units, lengths, terms, values, weights.are_logs), index
+        return _add_sums(units, lengths, terms, values, are_logs)[index]
     # A sum with a single term is replaced by the term, whose weight is one.
-    is_alone = np.repeat(alone, lengths)
+    is_alone = alone.repeat(lengths)
     made = np.empty(len(first), dtype=np.int64)
     made[alone] = terms[is_alone]
     others = lengths[~alone], terms[~is_alone], values[~is_alone]
     if len(others[0]):
-        made[~alone] = _add_sums(units, *others, weights.are_logs)
-    return made, index
+        made[~alone] = _add_sums(units, *others, are_logs)
+    return made[index]
 
 
 def _add_sums(
@@ -272,42 +391,6 @@ def _add_sums(
     return units.add_sums(lengths, terms, weights)
 
 
-def _products(
-    units: _Units,
-    variable: int,
-    live: BoolArray,
-    children: list[IntArray],
-    contexts: list[IntArray],
-) -> tuple[IntArray, IntArray]:
-    """Products of an indicator and a unit of each child; which (n, states) have, -1 where dead.
-
-    Without children, these are the indicators.
-    """
-    # One key per state and choice of children.
-    states, rows = live.T.nonzero()
-    keys, n_keys = states, live.shape[1]
-    chosen = [index[rows, states] for index in contexts]
-    for below, index in zip(children, chosen):
-        # Keys must stay integers: they are renumbered before they could overflow
-        if n_keys * len(below) > 2**62:
-            _, keys = np.unique(keys, return_inverse=True)
-            n_keys = int(keys.max()) + 1
-        keys, n_keys = keys * len(below) + index, n_keys * len(below)
-    first, which = _distinct(keys)
-    index = np.full(live.shape, -1, dtype=np.int64)
-    index[rows, states] = which
-    indicators = _indicators(variable, live.shape[1])
-    used = list(dict.fromkeys(states.tolist()))
-    made = np.empty(live.shape[1], dtype=np.int64)
-    made[used] = units.add_inputs([indicators[state] for state in used])
-    if not children:
-        return made[states[first]], index
-    factors = np.empty((len(first), 1 + len(children)), dtype=np.int64)
-    for column, (below, own) in enumerate(zip([made, *children], [states, *chosen])):
-        factors[:, column] = below[own[first]]
-    return units.add_products(factors), index
-
-
 @lru_cache(maxsize=4096)
 def _indicators(variable: int, n_states: int) -> list[Unit]:
     """One unit per state: units never change, so that all circuits may share them."""
@@ -318,6 +401,18 @@ def _rounded(weights: FloatArray) -> IntArray:
     """Bits of the weights without the last few, rounded; equal for nearly equal weights."""
     bits = np.ascontiguousarray(weights).view(np.int64)
     return (bits + (1 << _ROUNDING_BITS - 1)) >> _ROUNDING_BITS
+
+
+def _distinct_choices(
+    keys: IntArray, below: IntArray, n_keys: int, n_below: int
+) -> tuple[IntArray, IntArray]:
+    """First of each group of equal keys and columns of ``below``, and the group of each."""
+    # As the digits of one number, if that is an integer
+    if n_keys * n_below ** len(below) >= 2**63:
+        return _distinct_rows(np.concatenate([keys[None], below]).T.copy())
+    for column in below:
+        keys = keys * n_below + column
+    return _distinct(keys)
 
 
 def _distinct_rows(table: IntArray) -> tuple[IntArray, IntArray]:
