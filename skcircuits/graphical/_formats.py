@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -226,6 +226,7 @@ def _table(
     shape = [len(states[parent]) for parent in (*given, name)]
     check_table_size(f"table of {name}", shape)
     table = np.full(shape, np.nan)
+    rows: set[tuple[int, ...]] = set()
     # Cells that stay NaN were never given.
     entries = [statement for statement in body if statement[0].plain != "property"]
     for entry in sorted(entries, key=lambda entry: entry[0].plain != "default"):
@@ -240,6 +241,9 @@ def _table(
             end = marks.index(")")
             context = [token.text for token in entry[1:end]]
             row = _row(name, given, context, states)
+            if row in rows:
+                raise ValueError(must(f"table of {name}", "give every row once", row=context))
+            rows.add(row)
             table[row] = _numbers(name, entry[end + 1 :], shape[-1])
         else:
             condition = "begin with table, default or (states of the parents)"
@@ -264,8 +268,10 @@ def _numbers(name: str, words: _Statement, count: int) -> FloatArray:
 
 
 def _number(word: str) -> float:
-    """Read a number; one that would become zero is refused."""
+    """Read a finite number; one that would become zero is refused."""
     value = float(word)
+    if not isfinite(value):
+        raise ValueError(must("numbers", "be finite", number=word))
     # A possible state would turn into an impossible one
     if value == 0.0 and any(digit in "123456789" for digit in re.split("[eE]", word)[0]):
         raise ValueError(must("numbers", "be zero or at least 5e-324, as floats are", number=word))

@@ -42,3 +42,26 @@ def test_default_rows_are_refused_by_the_size_they_declare(tmp_path, n_parents):
         BayesianNetwork.from_bif(path)
     assert tracemalloc.get_traced_memory()[1] < 2**23
     tracemalloc.stop()
+
+
+TWO = """variable A { type discrete [ 2 ] { a, b }; }
+variable B { type discrete [ 2 ] { c, d }; }
+probability ( A ) { table .5, .5; }
+probability ( B | A ) { (a) .1, .9; (b) .2, .8; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "instead", "message"),
+    [
+        ("(b) .2, .8;", "(a) .2, .8;", r"give every row once; got row=\['a'\]"),
+        ("(b) .2, .8;", "default .2, .8; (b) .3, .7; (b) .2, .8;", "give every row once"),
+        ("table .5, .5", "table nan, .5", "numbers must be finite; got number='nan'"),
+        ("table .5, .5", "table 1e400, .5", "numbers must be finite; got number='1e400'"),
+    ],
+)
+def test_rows_given_twice_and_numbers_that_are_none_are_named(tmp_path, given, instead, message):
+    path = tmp_path / "two.bif"
+    path.write_text(TWO.replace(given, instead))
+    with pytest.raises(ValueError, match=message):
+        BayesianNetwork.from_bif(path)
