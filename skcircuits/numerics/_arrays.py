@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -104,25 +105,32 @@ def as_run(rows: IntArray) -> Rows:
 
 
 class Scatter:
-    """Adds rows of contributions to the rows of a buffer they belong to."""
+    """Adds rows of contributions (n, *batch) to the rows of a buffer they belong to."""
 
     def __init__(self, targets: IntArray) -> None:
-        order = np.argsort(targets, kind="stable")
-        ordered = targets[order]
+        self._targets = targets
+
+    @cached_property
+    def _sums(self) -> tuple[Rows, sparse.csr_matrix | None]:
+        """Rows that receive something, and the matrix that sums the contributions to each."""
+        order = np.argsort(self._targets, kind="stable")
+        ordered = self._targets[order]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        n_terms = len(targets)
+        n_terms = len(order)
         # In a tree no row receives twice, so that nothing is summed beforehand
-        self._matrix: sparse.csr_matrix | None = None
-        if len(starts) < n_terms:
-            sums = (np.ones(n_terms), order, np.append(starts, n_terms))
-            self._matrix = sparse.csr_matrix(sums, (len(starts), n_terms))
-        self._rows = as_run(targets if self._matrix is None else ordered[starts])
+        if len(starts) == n_terms:
+            return as_run(self._targets), None
+        sums = (np.ones(n_terms), order, np.append(starts, n_terms))
+        return as_run(ordered[starts]), sparse.csr_matrix(sums, (len(starts), n_terms))
 
     def add(self, buffer: FloatArray, contributions: FloatArray) -> None:
         """Add ``contributions[i]`` to ``buffer[targets[i]]``."""
-        buffer[self._rows] += (
-            contributions if self._matrix is None else self._matrix @ contributions
-        )
+        # To build a matrix takes longer than to add single numbers one by one
+        if contributions.shape[1:] == (1,):
+            np.add.at(buffer[:, 0], self._targets, contributions[:, 0])
+            return
+        rows, matrix = self._sums
+        buffer[rows] += contributions if matrix is None else matrix @ contributions
 
 
 def spread_rows(n_rows: int, n_wanted: int) -> IntArray:

@@ -78,10 +78,15 @@ class VariableSets:
         return self._known.setdefault(mask_key(mask), VariableSet(mask))
 
     def union(self, parts: tuple[VariableSet, ...]) -> VariableSet:
-        """The union of some sets."""
-        if parts not in self._unions:
-            self._unions[parts] = self.of(reduce(or_, (part.mask for part in parts)))
-        return self._unions[parts]
+        """The union of some sets, which may repeat."""
+        # Most sums are smooth
+        if parts.count(parts[0]) == len(parts):
+            return parts[0]
+        known = self._unions.get(parts)
+        if known is None:
+            mask = reduce(or_, [part.mask for part in dict.fromkeys(parts)])
+            known = self._unions[parts] = self.of(mask)
+        return known
 
     def of_units(self, order: Iterable[Unit]) -> dict[int, VariableSet]:
         """Scope of each unit by its id; children come before parents."""
@@ -95,12 +100,7 @@ class VariableSets:
         inputs = iter(units.inputs)
         for places in units.below():
             if places:
-                parts = [sets[place] for place in places]
-                # Most sums are smooth
-                if parts.count(parts[0]) == len(parts):
-                    sets.append(parts[0])
-                else:
-                    sets.append(self.union(tuple(dict.fromkeys(parts))))
+                sets.append(self.union(tuple([sets[place] for place in places])))
             else:
                 scope = next(inputs).scope
                 if scope not in leaves:

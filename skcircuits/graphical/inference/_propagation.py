@@ -333,17 +333,13 @@ def align(values: NDArray[Number], axes: Axes, target: Axes) -> NDArray[Number]:
     """Order the axes of a batch like ``target``, with length one where it has none."""
     if axes == target:
         return values
-    shape, n_placed = [len(values)], 0
-    for variable in target:
-        is_next = n_placed < len(axes) and axes[n_placed] == variable
-        n_placed += is_next
-        shape.append(values.shape[n_placed] if is_next else 1)
-    if n_placed == len(axes):
-        return values.reshape(shape)
-    # A transposed view costs no copy, but its later uses do: only where the order differs
-    ordered: Axes = tuple(sorted(axes, key=target.index))
-    turned = values.transpose([0, *(1 + axes.index(axis) for axis in ordered)])
-    return align(turned, ordered, target)
+    sizes: dict[int, int] = dict(zip(axes, values.shape[1:]))
+    ordered: Axes = tuple([variable for variable in target if variable in sizes])
+    if ordered != axes:
+        # A transposed view costs no copy, but its later uses do: only where the order differs
+        values = values.transpose([0, *(1 + axes.index(axis) for axis in ordered)])
+    shape = (len(values), *(sizes.get(variable, 1) for variable in target))
+    return values.reshape(shape)
 
 
 def spread(values: NDArray[Number], shape: Sequence[int]) -> NDArray[Number]:
@@ -359,19 +355,23 @@ def scaled_table(values: FloatArray, axes: Axes) -> tuple[Table, FloatArray]:
     values = values / _per_row(np.where(peak > 0, peak, 1.0), values)
     # Zeros are rare, and a mask costs more than most tables.
     smallest = values.min()
-    if smallest <= 0:
+    has_zeros = bool(smallest <= 0)
+    if has_zeros:
         smallest = values.min(where=values > 0, initial=1.0)
     log_range = -log(smallest)
     # Sums of a product that spans the whole range may span a little more.
     kept = safe_log(values) if log_range > MAX_LOG_RANGE else values
-    return Table(kept, axes, log_range), safe_log(peak)
+    return Table(kept, axes, log_range), safe_log(peak) if has_zeros else np.log(peak)
 
 
 def table_of_logs(logs: FloatArray, axes: Axes) -> tuple[Table, FloatArray]:
     """The same for logarithms, which are kept if plain numbers would underflow."""
     peak = logs.reshape(len(logs), -1).max(axis=1)
-    logs = logs - _per_row(np.where(np.isneginf(peak), 0.0, peak), logs)
-    log_range = -float(logs.min(where=np.isfinite(logs), initial=0.0))
+    logs = logs - _per_row(np.where(peak > -np.inf, peak, 0.0), logs)
+    smallest = logs.min()
+    if smallest == -np.inf:
+        smallest = logs.min(where=logs > -np.inf, initial=0.0)
+    log_range = -float(smallest)
     return Table(logs if log_range > MAX_LOG_RANGE else np.exp(logs), axes, log_range), peak
 
 
