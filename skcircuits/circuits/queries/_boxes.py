@@ -1,6 +1,6 @@
 """Probabilities of boxes: one pass over the part of a circuit that has bounds.
 
-Variables without bounds integrate to one. Rows with bounds on the same variables are therefore
+Variables without bounds integrate to one. Many rows with bounds on the same variables are therefore
 evaluated on the marginal circuit of these variables, which is often much smaller and is kept for
 the next call. It is flattened: sums merge into sums, products into products, and products of sums
 over several variables are multiplied out if that takes few more edges.
@@ -14,7 +14,7 @@ large, inputs are computed to more digits, and the few remaining rows are evalua
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product as product_of
 from math import prod
 from operator import methodcaller
@@ -131,21 +131,32 @@ class _Flattening:
 
 def log_box_probability(plan: Plan, box: Box) -> FloatArray:
     """Log probabilities (n,) of boxes, one per row, under a smooth and decomposable circuit."""
-    patterns, pattern_of = distinct_patterns(_bounded(plan, box))
     # Variables without bounds integrate to one, whatever the other bounds are
     log_whole = plan.remember("log_whole", lambda: log_partition(plan))
     result = np.full(len(box.lower), log_whole)
-    for number, pattern in enumerate(patterns):
-        if not pattern.any():
-            continue
-        rows = np.flatnonzero(pattern_of == number)
-        part = plan
-        # A circuit of its own for a few rows would cost more than it saves
-        if len(patterns) == 1 or len(rows) >= MANY_ROWS:
-            part = _plan_over(plan, frozenset(np.flatnonzero(pattern).tolist()))
+    # No box has a probability under the zero function, which has no marginals either
+    if np.isneginf(log_whole):
+        return result
+    for part, rows in _parts(plan, _bounded(plan, box)):
         own = box if len(rows) == len(result) else box.rows(rows)
         result[rows] = _log_probability(part, own, float(np.exp(log_whole)))
     return result
+
+
+def _parts(plan: Plan, bounded: BoolArray) -> Iterator[tuple[Plan, IntArray]]:
+    """Circuits that give the probabilities of rows with bounds, and these rows."""
+    patterns, pattern_of = distinct_patterns(bounded)
+    n_rows = np.bincount(pattern_of, minlength=len(patterns))
+    has_bounds = patterns.any(axis=1)
+    # A circuit of its own for a few rows would cost more than it saves
+    is_apart = has_bounds & ((n_rows >= MANY_ROWS) | (len(patterns) == 1))
+    for number in np.flatnonzero(is_apart):
+        kept = frozenset(np.flatnonzero(patterns[number]).tolist())
+        yield _plan_over(plan, kept), np.flatnonzero(pattern_of == number)
+    # All others at once: a pass of the whole circuit per pattern is one per row at worst
+    rest = np.flatnonzero((has_bounds & ~is_apart)[pattern_of])
+    if len(rest):
+        yield plan, rest
 
 
 def _log_probability(plan: Plan, box: Box, whole: float) -> FloatArray:

@@ -12,6 +12,7 @@ from skcircuits.circuits import (
     Product,
     Sum,
 )
+from skcircuits.circuits.engine._passes import feedforward
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._boxes import MANY_ROWS, _log_pass, _plan_over
 
@@ -178,3 +179,29 @@ def test_repeated_and_distinct_bounds_agree():
     np.testing.assert_allclose(
         p.log_prob_box(nudged, upper), p.log_prob_box(lower, upper), rtol=1e-6, atol=1e-6
     )
+
+
+def test_rows_with_bounds_on_different_variables_share_a_pass(monkeypatch):
+    p = random_circuit()
+    lower, upper, states = random_boxes(4, 40)
+    together = p.log_prob_box(lower, upper, states=states)
+    one_by_one = [
+        p.log_prob_box(
+            *(bound[i : i + 1] for bound in (lower, upper)), states={4: states[4][i, None]}
+        )
+        for i in range(40)
+    ]
+    np.testing.assert_allclose(together, np.ravel(one_by_one), rtol=1e-9, atol=1e-12)
+    passes = []
+    monkeypatch.setattr(
+        "skcircuits.circuits.queries._boxes.feedforward",
+        lambda plan, *rest: passes.append(plan) or feedforward(plan, *rest),
+    )
+    p.log_prob_box(lower, upper, states=states)
+    assert 1 <= len(passes) <= 4
+
+
+def test_no_box_has_a_probability_under_the_zero_function():
+    zero = Circuit(0.0 * (Gaussian(0, 0.0, 1.0) * Gaussian(1, 0.0, 1.0)))
+    bounds = np.array([[0.0, np.nan], [0.0, 1.0], [np.nan, np.nan]])
+    np.testing.assert_array_equal(zero.log_prob_box(bounds, bounds + 1.0), -np.inf)
