@@ -27,7 +27,7 @@ from skcircuits.circuits.queries._marginals import (
     log_probability,
     require_gradients,
 )
-from skcircuits.circuits.structure.properties import is_deterministic
+from skcircuits.circuits.structure.properties import WAY_TO_TRACTABLE, is_deterministic
 from skcircuits.circuits.structure.units import Immutable, Unit
 from skcircuits.exceptions import CircuitPropertyError, must, require, require_choice, require_count
 from skcircuits.numerics._arrays import float_array
@@ -332,12 +332,14 @@ class CircuitQueries(Immutable, ABC):
         if not all(self._is_tractable):
             smooth, decomposable = self._is_tractable
             condition = f"be smooth and decomposable for {query}"
-            way_out = (
-                "Give all children of a sum the same scope and all factors of a product "
-                "disjoint ones."
-            )
             raise CircuitPropertyError(
-                must("a circuit", condition, way_out, smooth=smooth, decomposable=decomposable)
+                must(
+                    "a circuit",
+                    condition,
+                    WAY_TO_TRACTABLE,
+                    smooth=smooth,
+                    decomposable=decomposable,
+                )
             )
 
     def _table(self, X: Any, name: str = "X") -> FloatArray:
@@ -362,11 +364,14 @@ class CircuitQueries(Immutable, ABC):
 
     def _state_mask(self, variable: int, mask: Any, n_rows: int) -> BoolArray:
         """Check the allowed states of one variable."""
-        n_states = self.cardinalities.get(variable)
+        if variable not in self.cardinalities:
+            condition = f"belong to discrete variables with states, {list(self.cardinalities)}"
+            raise ValueError(must("states of a box", condition, variable=variable))
+        n_states = self.cardinalities[variable]
         array = np.asarray(mask)
-        if n_states is None or array.dtype != bool or array.shape != (n_rows, n_states):
+        if array.dtype != bool or array.shape != (n_rows, n_states):
             what = f"states of variable {variable}"
-            condition = f"be a boolean array of shape ({n_rows}, {n_states}) of a discrete variable"
+            condition = f"be a boolean array of shape ({n_rows}, {n_states})"
             raise ValueError(must(what, condition, shape=array.shape, dtype=str(array.dtype)))
         return array
 

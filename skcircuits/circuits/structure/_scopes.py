@@ -93,6 +93,11 @@ class VariableSets:
         distinct = {id(unit): unit for unit in order}
         return dict(zip(distinct, self.of_list(UnitList.of(list(distinct.values())))))
 
+    def of_scopes(self, scopes: Sequence[VariableSet]) -> list[VariableSet]:
+        """The sets that equal some scopes of another collection."""
+        own = {scope: self.of(scope.mask) for scope in set(scopes)}
+        return [own[scope] for scope in scopes]
+
     def of_list(self, units: UnitList) -> list[VariableSet]:
         """Scope of each unit of a list."""
         sets: list[VariableSet] = []

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from skcircuits.circuits.circuit import Circuit
 
 _Pair = tuple[Unit, Unit]
+# What makes a circuit smooth and decomposable, for errors.
+WAY_TO_TRACTABLE = (
+    "Give all children of a sum the same scope and all factors of a product disjoint ones."
+)
 
 
 def is_smooth(circuit: Rooted) -> bool:
@@ -279,8 +283,12 @@ def are_compatible(p: Circuit, q: Circuit) -> bool:
     require("root", "a circuit", p=p, q=q)
     if p.variables != q.variables:
         return False
-    sound = all(is_smooth(circuit) and is_decomposable(circuit) for circuit in (p, q))
-    return sound and find_conflict(p, q) is None
+    return _are_tractable(p, q) and find_conflict(p, q) is None
+
+
+def _are_tractable(p: Circuit, q: Circuit) -> bool:
+    """Whether two circuits are smooth and decomposable, which their plans remember."""
+    return all(plan.is_smooth and plan.is_decomposable for plan in (p.plan, q.plan))
 
 
 def find_conflict(p: Circuit, q: Circuit) -> Conflict | None:
@@ -309,9 +317,9 @@ def require_compatible(p: Circuit, q: Circuit) -> None:
         raise IncompatibleCircuitsError(
             must(what, condition, way_out, left=p.variables, right=q.variables)
         )
-    if not all(is_smooth(circuit) and is_decomposable(circuit) for circuit in (p, q)):
+    if not _are_tractable(p, q):
         raise CircuitPropertyError(
-            must("circuits that are combined", "both be smooth and decomposable")
+            must("circuits that are combined", "both be smooth and decomposable", WAY_TO_TRACTABLE)
         )
     conflict = find_conflict(p, q)
     if conflict is not None:
@@ -325,16 +333,19 @@ def require_compatible(p: Circuit, q: Circuit) -> None:
 
 def _partitions(circuit: Circuit, sets: VariableSets) -> dict[VariableSet, set[Partition]]:
     """All ways in which products split a scope; joint input units keep theirs whole."""
-    order = topological_order(circuit.root)
-    scopes = sets.of_units(order)
-    partitions: dict[VariableSet, set[Partition]] = defaultdict(set)
-    for unit in order:
-        scope = scopes[id(unit)]
+    units = circuit.plan.units
+    scopes = sets.of_scopes(circuit.plan.scopes)
+    scope_of = dict(zip(map(id, units), scopes))
+    # Many products split a scope alike: their factors are sorted once
+    found: dict[Partition, VariableSet] = {}
+    for unit, scope in zip(units, scopes):
         if isinstance(unit, Product) and len(unit.children) > 1:
-            factors = [scopes[id(child)] for child in unit.children]
-            partitions[scope].add(tuple(sorted(factors, key=attrgetter("mask"))))
-        elif isinstance(unit, LeafUnit) and len(unit.scope) > 1:
-            partitions[scope].add((scope,))
+            found[tuple([scope_of[id(child)] for child in unit.children])] = scope
+        elif isinstance(unit, LeafUnit) and scope.size > 1:
+            found[(scope,)] = scope
+    partitions: dict[VariableSet, set[Partition]] = defaultdict(set)
+    for factors, scope in found.items():
+        partitions[scope].add(tuple(sorted(factors, key=attrgetter("mask"))))
     return partitions
 
 

@@ -207,7 +207,7 @@ class _Side:
     def __init__(self, plan: Plan, sets: VariableSets, order: Mapping[int, int]) -> None:
         self.plan = plan
         self.sets = sets
-        self.scopes = sets.of_units(plan.units)
+        self.scopes = dict(zip(map(id, plan.units), sets.of_scopes(plan.scopes)))
         self.ranks = _lowest_ranks(plan.units, self.scopes, order)
         self.demanded: dict[VariableSet, dict[Hashable, tuple[int, Key]]] = {}
         self._queue: list[tuple[int, int, VariableSet]] = []
