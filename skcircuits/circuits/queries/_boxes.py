@@ -3,7 +3,8 @@
 Variables without bounds integrate to one. Many rows with bounds on the same variables are therefore
 evaluated on the marginal circuit of these variables, which is often much smaller and is kept for
 the next call. It is flattened: sums merge into sums, products into products, and products of sums
-over several variables are multiplied out if that takes few more edges.
+over several variables are multiplied out if that takes few more edges. Circuits that are not
+normalised are divided by their integrals first.
 
 The pass adds and multiplies probabilities on the linear scale. If a result is so small that
 rounding might matter, the pass is repeated with every input increased by a bound of its error: as
@@ -22,10 +23,11 @@ from operator import methodcaller
 import numpy as np
 
 from skcircuits.circuits._policy import BATCH_ROWS, MANY_ROWS, MAX_EDGE_GROWTH, MAX_KEPT
-from skcircuits.circuits.engine._passes import feedforward, input_buffer
+from skcircuits.circuits.engine._layers import SumWeights
+from skcircuits.circuits.engine._passes import feedforward, input_buffer, log_values
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import Box, BoxMasses
-from skcircuits.circuits.queries._marginals import log_partition, marginalize
+from skcircuits.circuits.queries._marginals import condition, log_partition, marginalize
 from skcircuits.circuits.structure._scopes import VariableSets
 from skcircuits.circuits.structure.units import Product, Sum, Unit, topological_order
 from skcircuits.numerics._arrays import Rows, safe_log
@@ -40,6 +42,8 @@ INPUT_ERROR = 1e-15
 SURELY_EXACT = 1e-6
 MIN_LINEAR = 1e-250
 RELATIVE_ERROR = 1e-9
+# Units whose integrals are as near to one as weights rounded to some digits leave them.
+MAX_LOG_SCALE = 1e-3
 
 _Write = Callable[[BoxMasses, Rows, FloatArray], None]
 
@@ -137,10 +141,23 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
     # No box has a probability under the zero function, which has no marginals either
     if np.isneginf(log_whole):
         return result
-    for part, rows in _parts(plan, _bounded(plan, box)):
+    normalised = plan.remember("normalised", lambda: _normalised(plan))
+    log_factor = 0.0 if normalised is plan else log_whole
+    for part, rows in _parts(normalised, _bounded(plan, box)):
         own = box if len(rows) == len(result) else box.rows(rows)
-        result[rows] = _log_probability(part, own, float(np.exp(log_whole)))
+        result[rows] = _log_probability(part, own) + log_factor
     return result
+
+
+def _normalised(plan: Plan) -> Plan:
+    """The plan itself where all of its units integrate to one, otherwise such a plan."""
+    nothing = np.full((1, plan.n_columns), np.nan)
+    # Factors of products of circuits leave the linear scale, even where they cancel
+    if np.abs(log_values(plan, nothing)).max() < MAX_LOG_SCALE:
+        return plan
+    root = condition(plan, nothing[0])
+    assert root is not None
+    return compile_plan(root)
 
 
 def _parts(plan: Plan, bounded: BoolArray) -> Iterator[tuple[Plan, IntArray]]:
@@ -159,38 +176,39 @@ def _parts(plan: Plan, bounded: BoolArray) -> Iterator[tuple[Plan, IntArray]]:
         yield plan, rest
 
 
-def _log_probability(plan: Plan, box: Box, whole: float) -> FloatArray:
+def _log_probability(plan: Plan, box: Box) -> FloatArray:
     """Log probabilities, on the linear scale where that is exact."""
     linear = _LinearPass(plan, box)
     (result,) = linear(_write_masses)
-    doubtful = np.flatnonzero(~(result >= SURELY_EXACT * whole))
+    doubtful = np.flatnonzero(~(result >= SURELY_EXACT))
     if len(doubtful):
-        doubtful = _settle(linear, result, doubtful, whole)
+        doubtful = _settle(linear, result, doubtful)
     safe_log(result, out=result)
     if len(doubtful):
         result[doubtful] = _log_pass(plan, box.rows(doubtful))
     return result
 
 
-def _settle(linear: _LinearPass, result: FloatArray, doubtful: IntArray, whole: float) -> IntArray:
+def _settle(linear: _LinearPass, result: FloatArray, doubtful: IntArray) -> IntArray:
     """Bound the errors of doubtful results, or improve them; return those still in doubt."""
-    smallest = MIN_LINEAR * whole
     # For few rows, the most accurate values are computed right away
     if len(doubtful) > MANY_ROWS:
         known, (raised,) = result[doubtful], linear(_write_raised, doubtful)
-        doubtful = doubtful[~_is_exact(known, raised, smallest)]
+        doubtful = doubtful[~_is_exact(known, raised)]
     known, raised = linear(_write_bounds, doubtful, 2)
     result[doubtful] = known
-    doubtful = doubtful[~_is_exact(known, raised, smallest)]
-    # No underflow if the bounds cannot be satisfied
+    doubtful = doubtful[~_is_exact(known, raised)]
+    # Weights alone may underflow: then zero does not prove that bounds cannot be satisfied
+    if linear.may_vanish():
+        return doubtful
     zeros = doubtful[result[doubtful] == 0.0]
     is_impossible = linear(_write_possible, zeros, 2)[0] == 0.0
     return np.setdiff1d(doubtful, zeros[is_impossible])
 
 
-def _is_exact(known: FloatArray, raised: FloatArray, smallest: float) -> BoolArray:
+def _is_exact(known: FloatArray, raised: FloatArray) -> BoolArray:
     """Tell where a bound of the error is small, and underflow would not show."""
-    return (raised - known <= RELATIVE_ERROR * known) & (known >= smallest)
+    return (raised - known <= RELATIVE_ERROR * known) & (known >= MIN_LINEAR)
 
 
 def _bounded(plan: Plan, box: Box) -> BoolArray:
@@ -216,6 +234,10 @@ class _LinearPass:
         self._plan, self._n_boxes = plan, len(box.lower)
         self._inputs = [(units, layer.prepare_boxes(box)) for units, layer in plan.inputs]
 
+    def may_vanish(self) -> bool:
+        """Tell whether the linear scale is too short for the weights of some induced tree."""
+        return self._plan.remember("may_vanish", lambda: _may_vanish(self._plan))
+
     def __call__(self, write: _Write, rows: IntArray | None = None, k: int = 1) -> FloatArray:
         """Evaluate some boxes."""
         plan, n = self._plan, self._n_boxes if rows is None else len(rows)
@@ -230,6 +252,14 @@ class _LinearPass:
                 write(masses, own, values[units])
             result[:, batch] = feedforward(plan, values, "linear")[plan.root]
         return result
+
+
+def _may_vanish(plan: Plan) -> bool:
+    """Compare the smallest product of positive weights of an induced tree with `MIN_LINEAR`."""
+    log_weights = plan.weights.log
+    inverse = SumWeights(np.where(np.isneginf(log_weights), -np.inf, -log_weights))
+    largest = feedforward(plan, np.zeros((plan.n_units, 1)), "max", inverse)[plan.root, 0]
+    return bool(largest > -np.log(MIN_LINEAR))
 
 
 def _write_masses(masses: BoxMasses, rows: Rows, out: FloatArray) -> None:

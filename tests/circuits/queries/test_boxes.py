@@ -7,6 +7,7 @@ from skcircuits.circuits import (
     Categorical,
     Circuit,
     Gaussian,
+    Indicator,
     MultivariateGaussian,
     PiecewisePolynomial,
     Product,
@@ -15,6 +16,7 @@ from skcircuits.circuits import (
 from skcircuits.circuits.engine._passes import feedforward
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._boxes import MANY_ROWS, _log_pass, _plan_over
+from skcircuits.circuits.structure.units import scale_unit
 
 
 def random_circuit(seed=0, n_components=6):
@@ -205,3 +207,32 @@ def test_no_box_has_a_probability_under_the_zero_function():
     zero = Circuit(0.0 * (Gaussian(0, 0.0, 1.0) * Gaussian(1, 0.0, 1.0)))
     bounds = np.array([[0.0, np.nan], [0.0, 1.0], [np.nan, np.nan]])
     np.testing.assert_array_equal(zero.log_prob_box(bounds, bounds + 1.0), -np.inf)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("log_factor", [-2000.0, 2000.0])
+@pytest.mark.parametrize("n", [1, 3, 2 * MANY_ROWS])
+def test_factors_beyond_all_floats_stay_in_the_logarithm(log_factor, n):
+    p = random_circuit()
+    lower, upper, states = random_boxes(5, n)
+    scaled = Circuit(scale_unit(p.root, log_factor))
+    np.testing.assert_allclose(
+        scaled.log_prob_box(lower, upper, states=states),
+        p.log_prob_box(lower, upper, states=states) + log_factor,
+        atol=1e-9,
+    )
+
+
+def test_factors_that_cancel_inside_a_circuit_do_not_underflow():
+    low, high = (scale_unit(Gaussian(v, 0.0, 1.0), factor) for v, factor in ((0, -900), (1, 900)))
+    p = Circuit(Product([low, high]))
+    np.testing.assert_allclose(p.log_prob_box([[0.0, 0.0]], [[np.nan] * 2]), np.log(0.25))
+
+
+def test_weights_that_underflow_are_no_proof_of_an_impossible_box():
+    # Only one path is possible, whose weights multiply to 2^-1200
+    bits = [Sum([Indicator(v, 0, 2), Indicator(v, 1, 2)], weights=[0.5, 0.5]) for v in range(1200)]
+    p = Circuit(Product(bits))
+    X = np.zeros((2, 1200))
+    X[1, 7] = 2.0
+    np.testing.assert_allclose(p.log_prob_box(X, X), [1200 * np.log(0.5), -np.inf])
