@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from skcircuits.circuits.engine._plan import Plan
@@ -13,8 +14,8 @@ from skcircuits.circuits.structure.units import Product, Sum, Unit
 
 # Far less than the distance between two parents.
 SIBLING_GAP = 1e-6
-# Circuits up to this many units are described unit by unit.
-MAX_DESCRIBED = 40
+# Circuits up to this many units and edges are described unit by unit.
+MAX_DESCRIBED, MAX_LINES = 40, 400
 
 
 def layered_positions(
@@ -90,21 +91,22 @@ def draw_units(plan: Plan, names: Sequence[str] | None = None) -> Drawing:
 
 def draw_regions(plan: Plan, names: Sequence[str] | None = None) -> Drawing:
     """Every scope as a node, joined to the scopes that products split it into."""
-    sizes = Counter(unit.scope for unit in plan.units)
+    # One object per scope: of long chains, hashes of tuples would take most of the time
+    scopes, position = plan.scopes, plan.position
+    sizes = Counter(scopes)
     below: dict[Hashable, dict[Hashable, None]] = {
         # Longer scopes first: they are above their parts
         scope: {}
-        for scope in sorted(sizes, key=len, reverse=True)
+        for scope in sorted(sizes, key=attrgetter("size"), reverse=True)
     }
-    for unit in plan.units:
-        for child in unit.children:
-            if child.scope != unit.scope:
-                below[unit.scope][child.scope] = None
+    for unit, scope in zip(plan.units, scopes):
+        parts = [scopes[position[id(child)]] for child in unit.children]
+        below[scope].update({part: None for part in parts if part is not scope})
     places = layered_positions({scope: list(parts) for scope, parts in below.items()})
     number: dict[Hashable, int] = {scope: i for i, scope in enumerate(sizes)}
     nodes = []
     for scope, size in sizes.items():
-        label = f"{name_variables(scope, names)}\n{size} unit" + "s" * (size != 1)
+        label = f"{name_variables(scope.variables, names)}\n{size} unit" + "s" * (size != 1)
         nodes.append(Node(label, "region", *places[scope], size))
     pairs = [(number[scope], number[part]) for scope, parts in below.items() for part in parts]
     return Drawing(nodes, [(*pair, None) for pair in pairs])
@@ -147,8 +149,11 @@ def circuit_svg(plan: Plan, text: str) -> str:
     # A notebook shows a cell at once: a layout of many units would take seconds
     if len(plan.units) > MAX_UNITS:
         return heading
-    drawing = draw_units(plan) if len(plan.units) <= SMALL else draw_regions(plan)
-    if len(drawing.nodes) > MAX_NODES:
+    if len(plan.units) <= SMALL and plan.n_edges <= MAX_LINES:
+        drawing = draw_units(plan)
+    elif len(set(plan.scopes)) <= MAX_NODES:
+        drawing = draw_regions(plan)
+    else:
         return heading
     width = max(_level_widths(drawing))
     places = [(node.x * width, LEVEL * (0.5 - node.y)) for node in drawing.nodes]
@@ -226,7 +231,7 @@ def describe(plan: Plan) -> str:
     kinds = Counter(type(unit).__name__ for unit in plan.units)
     sizes = ", ".join(f"{count} {name}" for name, count in sorted(kinds.items()))
     head = f"Circuit over {len(plan.variables)} variables: {sizes}"
-    if plan.n_units > MAX_DESCRIBED:
+    if plan.n_units > MAX_DESCRIBED or plan.n_edges > MAX_LINES:
         return f"{head}\n{len(plan.layers)} inner layers"
     return "\n".join([head, *_tree(plan)])
 

@@ -254,12 +254,14 @@ def read_psdd(
     last = None
     for number, words in _records(psdd_path, "psdd"):
         try:
+            if int(words[1]) in nodes:
+                raise ValueError("another node has its id")
             last = _node(words, nodes)
             if scopes is not None and last.scope not in scopes:
                 raise ValueError("its scope is not the scope of any vtree node")
             # Nodes come before those that use them, as the format demands
             nodes[int(words[1])] = last
-        except (ValueError, IndexError, KeyError, OverflowError) as error:
+        except (ValueError, IndexError, OverflowError) as error:
             raise CircuitFileError(
                 f"Line {number} of {psdd_path!s} must be a PSDD node (L, T or D with known "
                 f"children); got line={' '.join(words[:8])!r} ({error})."
@@ -282,6 +284,9 @@ def _node(words: list[str], nodes: dict[int, Unit]) -> Unit:
         if len(words) != 4 + 3 * count:
             raise ValueError(f"{count} elements were announced")
         primes, subs, log_weights = words[4::3], words[5::3], words[6::3]
+        unknown = [child for child in primes + subs if int(child) not in nodes]
+        if unknown:
+            raise ValueError(f"no line above has the id {unknown[0]}")
         elements = [Product([nodes[int(p)], nodes[int(s)]]) for p, s in zip(primes, subs)]
         weights = np.array([float(weight) for weight in log_weights])
         if not (weights <= MAX_LOG_WEIGHT).all():
@@ -334,7 +339,9 @@ def _records(path: str | PathLike[str], header: str) -> Iterator[tuple[int, list
     raw = Path(path).read_bytes()
     try:
         # Compressed or not is told by the first bytes, not by the name
-        text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode("ascii")
+        plain = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        # Comments hold names of people and places, and some editors mark a file as Unicode
+        text = plain.decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise CircuitFileError(f"{path!s} must be a text file ({error}).") from error
     for number, line in enumerate(text.splitlines(), start=1):

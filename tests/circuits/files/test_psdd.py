@@ -98,6 +98,19 @@ def test_bad_lines_are_named(write, line):
         Circuit.from_psdd(write(PSDD + line + "\n"))
 
 
+def test_comments_may_hold_any_text(write):
+    expected = str(Circuit.from_psdd(write(PSDD)))
+    marked = "\ufeffc by José\n" + PSDD
+    assert str(Circuit.from_psdd(write(marked.encode()))) == expected
+
+
+def test_ids_that_are_unknown_or_taken_are_named(write):
+    with pytest.raises(CircuitFileError, match="no line above has the id 77"):
+        Circuit.from_psdd(write(PSDD + "D 9 1 1 0 77 -1.0\n"))
+    with pytest.raises(CircuitFileError, match="another node has its id"):
+        Circuit.from_psdd(write(PSDD + "L 0 0 1\n"))
+
+
 def test_files_of_another_kind(write):
     with pytest.raises(CircuitFileError, match="must hold at least one node"):
         Circuit.from_psdd(write("psdd 0\n"))

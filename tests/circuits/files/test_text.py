@@ -48,3 +48,9 @@ def test_dot_escapes_labels():
 
     dot = Circuit(Sum([Product([Quoted(0, 0.0, 1.0)])])).to_dot()
     assert r'label="a \"b\" \\ c"' in dot
+
+
+def test_wide_sums_are_described_by_their_sizes():
+    wide = Circuit(Sum([Bernoulli(0, 0.5)] * 1000, weights=[1e-3] * 1000))
+    assert len(str(wide)) < 200
+    assert len(wide._repr_html_()) < 2000
