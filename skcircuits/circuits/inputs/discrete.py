@@ -236,7 +236,11 @@ class Categorical(DiscreteUnit):
         if not (valid and (masses >= 0).all() and abs(masses.sum() - 1) < 1e-8):
             what = "probabilities of a categorical unit"
             condition = "be a list of non-negative numbers with sum one"
-            raise ValueError(must(what, condition, probabilities=masses.tolist()))
+            way_out = "Divide frequencies by their sum."
+            smallest, total = float(masses.min(initial=np.inf)), float(masses.sum())
+            raise ValueError(
+                must(what, condition, way_out, shape=masses.shape, smallest=smallest, total=total)
+            )
         super().__init__(variable, masses)
 
     def parameters(self) -> dict[str, Any]:

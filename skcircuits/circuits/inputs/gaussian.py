@@ -341,20 +341,26 @@ class MultivariateGaussian(InputUnit):
             raise ValueError(
                 must("mean and covariance of a multivariate Gaussian unit", "be finite")
             )
-        scale = np.abs(self.covariance).max()
+        what = "covariance of a multivariate Gaussian unit"
+        asymmetry = float(np.abs(self.covariance - self.covariance.T).max())
         # Covariances that were computed are symmetric up to rounding alone.
-        symmetric = np.allclose(self.covariance, self.covariance.T, rtol=1e-8, atol=1e-10 * scale)
+        if not np.allclose(
+            self.covariance,
+            self.covariance.T,
+            rtol=1e-8,
+            atol=1e-10 * np.abs(self.covariance).max(),
+        ):
+            way_out = "Pass the mean of the matrix and its transpose."
+            raise ValueError(must(what, "be symmetric", way_out, largest_difference=asymmetry))
         try:
             np.linalg.cholesky(self.covariance)
         except np.linalg.LinAlgError:
-            symmetric = False
-        if not symmetric:
             # Named in the error: it shows how much must be added to the diagonal.
             smallest = float(np.linalg.eigvalsh(self.covariance).min())
-            what = "covariance of a multivariate Gaussian unit"
-            condition = "be symmetric and positive definite"
             way_out = "Add a small multiple of the identity to it."
-            raise ValueError(must(what, condition, way_out, smallest_eigenvalue=smallest))
+            raise ValueError(
+                must(what, "be positive definite", way_out, smallest_eigenvalue=smallest)
+            ) from None
 
     @property
     def layer_key(self) -> Hashable:

@@ -249,10 +249,11 @@ class Sum(InnerUnit):
             condition = f"have one entry for each of its {len(self.children)} children"
             raise ValueError(must("weights of a sum unit", condition, shape=self.weights.shape))
         if not (np.isfinite(self.weights).all() and (self.weights >= 0).all()):
+            # The first of perhaps thousands
+            child = int(np.flatnonzero(~(np.isfinite(self.weights) & (self.weights >= 0)))[0])
             condition = "be finite and non-negative"
-            raise ValueError(
-                must("weights of a sum unit", condition, weights=self.weights.tolist())
-            )
+            weight = float(self.weights[child])
+            raise ValueError(must("weights of a sum unit", condition, child=child, weight=weight))
 
 
 def linked_product(children: tuple[Unit, ...]) -> Product:

@@ -15,6 +15,7 @@ from skcircuits.circuits import (
     MultivariateGaussian,
     PiecewisePolynomial,
     Poisson,
+    Sum,
     TruncatedGaussian,
 )
 from skcircuits.circuits.inputs import MultivariateGaussianLayer
@@ -202,3 +203,12 @@ def test_probabilities_of_a_bernoulli_unit_and_variances_of_a_number():
     np.testing.assert_allclose(
         Circuit(Gaussian(0, 1.0, 2.0)).variance([[5.0], [np.nan]]), [[0.0], [4.0]]
     )
+
+
+def test_errors_say_what_is_wrong_with_many_numbers():
+    with pytest.raises(ValueError, match=r"must be symmetric; got largest_difference=0\.125"):
+        MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.25], [0.125, 1.0]])
+    with pytest.raises(ValueError, match=r"total=2000\.0\. Divide frequencies by their sum"):
+        Categorical(0, np.full(1000, 2.0))
+    with pytest.raises(ValueError, match=r"got child=7, weight=-1\.0\.$"):
+        Sum([Gaussian(0, 0.0, 1.0)] * 1000, weights=[1.0] * 7 + [-1.0] * 993)
