@@ -61,17 +61,17 @@ def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose:
         way_out = "Use log_partition(evidence) if all variables are observed."
         raise ValueError(must("evidence", "leave at least one variable unobserved", way_out))
     buckets = _buckets(solutions)
-    groups = _trace(buckets)
-    _check_edges(sum(group.n_edges for group in groups), max_edges, verbose)
+    trace = _trace(buckets)
+    _check_edges(trace.n_edges, max_edges, verbose)
     units = _Units()
-    indicators = _add_indicators(buckets, groups, units)
+    indicators = _add_indicators(buckets, trace.used, units)
     # The unit of each context; the last place stands for children that a bucket does not have
-    unit_of = np.full(buckets[-1].contexts.stop + 1, -1)
+    unit_of = np.full(len(trace.reached), -1)
     n_done = 0
-    while groups:
-        group = groups.pop()
+    for members in _grouped(buckets):
+        group = _group(members, trace.reached)
         unit_of[group.contexts] = _build(group, units, indicators, unit_of)
-        n_done += len(group.buckets)
+        n_done += len(members)
         if verbose:
             print(f"[compile] {n_done}/{len(buckets)} variables: {units.size:,} units")
     roots = unit_of[[bucket.contexts.start for bucket in buckets if bucket.is_root]]
@@ -123,23 +123,51 @@ class _Units:
         )
 
 
+class _Child(NamedTuple):
+    """A child of a bucket: its contexts, and which of them each context of the bucket completes.
+
+    ``places`` are these for the first state, which grow by ``stride`` per state. ``dropped`` are
+    the axes of the bucket that the child does not depend on.
+    """
+
+    contexts: slice
+    places: IntArray
+    stride: int
+    dropped: tuple[int, ...]
+
+
 class _Bucket(NamedTuple):
     """A bucket with its contexts as columns, numbered among those of all buckets.
 
-    ``table`` (states, contexts) are the probabilities of its variable, or their logarithms.
-    ``children`` are the contexts of the child buckets in each of its own, given the first state;
-    per state, these grow by ``strides``. ``states`` are the numbers of its states among all.
+    ``table`` (states, contexts) are the probabilities of its variable, or their logarithms, and
+    ``shape`` is that with an axis for each variable; ``states`` are the numbers of its states
+    among all.
     """
 
     variable: int
-    is_root: bool
     height: int
     table: FloatArray
+    shape: tuple[int, ...]
     are_logs: bool
     states: slice
     contexts: slice
-    children: list[IntArray]
-    strides: list[int]
+    children: list[_Child]
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the distribution has no conditions."""
+        return len(self.shape) == 1
+
+    @property
+    def is_input(self) -> bool:
+        """Whether its units are distributions of its variable alone."""
+        # Input units hold plain numbers
+        return not (self.children or self.are_logs)
+
+    @property
+    def least(self) -> float:
+        """What the table has for probability zero."""
+        return -np.inf if self.are_logs else 0.0
 
 
 def _buckets(solutions: Sequence[Solution]) -> list[_Bucket]:
@@ -150,33 +178,27 @@ def _buckets(solutions: Sequence[Solution]) -> list[_Bucket]:
         tree, offset = solution.component.tree, len(found)
         for number, (bucket, values) in enumerate(zip(tree.buckets, solution.conditionals)):
             logs = solution.log_conditionals.get(number)
-            axes = tree.shape(bucket.axes)
+            shape = tree.shape(bucket.axes)
             # Axes of length one appear where no factor saw the variable.
-            table = spread((values if logs is None else logs)[0], axes).reshape(axes[0], -1)
-            states = slice(n_states, n_states + axes[0])
+            table = spread((values if logs is None else logs)[0], shape).reshape(shape[0], -1)
+            states = slice(n_states, n_states + shape[0])
             contexts = slice(n_contexts, n_contexts + table.shape[1])
             n_states, n_contexts = states.stop, contexts.stop
-            height, children, strides = 0, [], []
+            height, children = 0, []
             for child in bucket.children:
                 below = found[offset + child]
                 height = max(height, below.height + 1)
                 # The child's separator begins with the variable of its parent
                 others = tree.buckets[child].separator[1:]
                 index, stride = _contexts_of_others(tree, others, bucket.separator)
-                children.append(index + below.contexts.start)
-                strides.append(stride)
-            found.append(
-                _Bucket(
-                    bucket.variable,
-                    not bucket.separator,
-                    height,
-                    table,
-                    logs is not None,
-                    states,
-                    contexts,
-                    children,
-                    strides,
+                dropped = tuple(
+                    [axis for axis, v in enumerate(bucket.separator, start=1) if v not in others]
                 )
+                first = below.contexts.start
+                children.append(_Child(below.contexts, index + first, stride, dropped))
+            are_logs = logs is not None
+            found.append(
+                _Bucket(bucket.variable, height, table, shape, are_logs, states, contexts, children)
             )
     return found
 
@@ -215,39 +237,47 @@ class _Group(NamedTuple):
     numbers: IntArray
     below: IntArray
 
-    @property
-    def are_inputs(self) -> bool:
-        """Whether the units are distributions of single variables."""
-        # Input units hold plain numbers
-        return not (self.buckets[0].children or self.buckets[0].are_logs)
 
-    @property
-    def n_edges(self) -> int:
-        """Edges of the circuit if no two contexts shared a unit."""
-        if not self.buckets[0].children:
-            return 0
-        return int((2 + self.n_children[self.rows]).sum())
+class _Trace(NamedTuple):
+    """Which contexts can be reached, and which states of the variables that have sums are used.
+
+    ``reached`` has one more entry than there are contexts. ``n_edges``: edges of the circuit if no
+    two contexts had a unit in common.
+    """
+
+    reached: BoolArray
+    used: BoolArray
+    n_edges: int
 
 
-def _trace(buckets: list[_Bucket]) -> list[_Group]:
+def _trace(buckets: list[_Bucket]) -> _Trace:
     """Follow the possible contexts from the roots down."""
-    reached = np.zeros(buckets[-1].contexts.stop + 1, dtype=bool)
-    # A root has no separator, and its only context is reachable
-    reached[[bucket.contexts.start for bucket in buckets if bucket.is_root]] = True
-    groups = []
-    for members in _grouped(buckets):
-        group = _group(members, reached)
-        reached[group.below] = True
-        groups.append(group)
-    return groups
+    reached = np.zeros(max([bucket.contexts.stop for bucket in buckets]) + 1, dtype=bool)
+    used = np.zeros(max([bucket.states.stop for bucket in buckets]), dtype=bool)
+    n_edges = 0
+    for bucket in reversed(buckets):
+        if bucket.is_root:
+            # A root has no separator, and its only context is reachable
+            reached[bucket.contexts] = True
+        if bucket.is_input:
+            continue
+        live = bucket.table > bucket.least
+        live &= reached[bucket.contexts]
+        used[bucket.states] = live.any(axis=1)
+        if bucket.children:
+            n_edges += int(np.count_nonzero(live)) * (2 + len(bucket.children))
+        table = live.reshape(bucket.shape)
+        for child in bucket.children:
+            reached[child.contexts] = table.any(axis=child.dropped).ravel()
+    return _Trace(reached, used, n_edges)
 
 
 def _grouped(buckets: list[_Bucket]) -> Iterator[list[_Bucket]]:
-    """Join small buckets that do not depend on each other, the highest first."""
+    """Join small buckets that do not depend on each other, the lowest first."""
     alike: dict[tuple[int, bool], list[_Bucket]] = defaultdict(list)
     for bucket in buckets:
         alike[bucket.height, bucket.are_logs].append(bucket)
-    for key in sorted(alike, reverse=True):
+    for key in sorted(alike):
         group: list[_Bucket] = []
         n_rows = width = 0
         for bucket in alike[key]:
@@ -269,7 +299,7 @@ def _group(buckets: list[_Bucket], reached: BoolArray) -> _Group:
     of_buckets = range(len(buckets)), [bucket.states.start for bucket in buckets], n_children
     bucket_of, first_state, n_children_of = np.array(of_buckets).repeat(lengths, axis=1)
     contexts = np.empty(n_rows, dtype=np.int64)
-    least = -np.inf if buckets[0].are_logs else 0.0
+    least = buckets[0].least
     weights = np.full((n_rows, max([len(bucket.table) for bucket in buckets])), least)
     # Children that a bucket does not have are the last context, which has no unit
     children = np.full((max(n_children), n_rows), len(reached) - 1)
@@ -281,9 +311,9 @@ def _group(buckets: list[_Bucket], reached: BoolArray) -> _Group:
         n_states, n_contexts = bucket.table.shape
         kept = slice(None) if len(own) == n_contexts else own
         weights[start:end, :n_states] = bucket.table[:, kept].T
-        for number, (index, stride) in enumerate(zip(bucket.children, bucket.strides)):
-            children[number, start:end] = index[kept]
-            strides[number, start:end] = stride
+        for number, child in enumerate(bucket.children):
+            children[number, start:end] = child.places[kept]
+            strides[number, start:end] = child.stride
     # By states, so that the numbers of equal entries are near each other
     states, rows = (weights > least).T.nonzero()
     numbers = first_state[rows] + states
@@ -305,21 +335,17 @@ def _check_edges(n_edges: int, max_edges: int, verbose: int) -> None:
         print(f"[compile] at most {n_edges:,} edges")
 
 
-def _add_indicators(buckets: list[_Bucket], groups: list[_Group], units: _Units) -> IntArray:
-    """Append an input unit per possible state of the variables that have sums; their places."""
-    made = np.zeros(max(bucket.states.stop for bucket in buckets), dtype=np.int64)
-    for group in groups:
-        if not group.are_inputs:
-            made[group.numbers] = 1
-    used = made.nonzero()[0]
+def _add_indicators(buckets: list[_Bucket], used: BoolArray, units: _Units) -> IntArray:
+    """Append an input unit per used state; the places of those of all states."""
     every = [unit for b in buckets for unit in _indicators(b.variable, len(b.table))]
-    made[used] = units.add_inputs([every[state] for state in used.tolist()])
+    made = np.full(len(used), -1)
+    made[used] = units.add_inputs([every[state] for state in used.nonzero()[0].tolist()])
     return made
 
 
 def _build(group: _Group, units: _Units, indicators: IntArray, unit_of: IntArray) -> IntArray:
     """Build units of a group, whose children have theirs; the place of that of each context."""
-    if group.are_inputs:
+    if group.buckets[0].is_input:
         return _categoricals(group, units)
     return _sums(group, units, _products(group, units, indicators, unit_of))
 

@@ -1,6 +1,7 @@
 """Compiled circuits: the same distribution, with the promised properties."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -184,3 +185,17 @@ def test_threads_that_make_units_at_once_share_them():
     units = random_potts().compile().plan.source
     make = type(units).linked.func
     assert make(units) is make(units)
+
+
+def test_circuits_that_are_refused_take_little_memory():
+    # Entries of tables are listed for circuits that are made
+    rng = np.random.default_rng(0)
+    chain = [((i, i + 1, i + 2), rng.random((60, 60, 60))) for i in range(3)]
+    graph = FactorGraph(chain, [60] * 5)
+    graph.log_partition()
+    tracemalloc.start()
+    with pytest.raises(MemoryError, match="max_edges=1,000 edges; got"):
+        graph.compile(max_edges=1000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 * 8 * 60**3
