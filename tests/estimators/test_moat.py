@@ -710,3 +710,24 @@ def test_quantiles_take_few_estimates_per_state(monkeypatch):
     assert sum(n_asked) <= 1 + len(density.bin_edges_[2])
     reached = [density.probability(f"x2 <= {end}", given="x0 > 0.5") for end in (lower, upper)]
     assert reached[1] - reached[0] == pytest.approx(0.8, abs=0.01)
+
+
+def test_information_is_not_that_of_the_error_of_a_sum():
+    """Probabilities of joint states are estimates here, which need not add up to one."""
+    rng = np.random.default_rng(3)
+    group = rng.integers(3, size=300)
+    X = np.column_stack(
+        [group[:, None] + rng.normal(size=(300, 3)), (group + rng.integers(2, size=300)) % 3]
+    )
+    X = np.column_stack([X, rng.random(300) < 0.2 + 0.3 * group])
+    density = MoATDensity(max_iter=3, random_state=0).fit(X)
+    table = density.probabilities([{3: i, 4: j} for i in range(3) for j in range(2)])
+    assert table.sum() == pytest.approx(1.0, abs=0.005)
+    table = table.reshape(3, 2) / table.sum()
+    independent = table.sum(axis=1, keepdims=True) * table.sum(axis=0)
+    information = (table * np.log(table / independent)).sum()
+    assert density.mutual_information(3, 4) == pytest.approx(information, rel=1e-9)
+    # Against draws of rows, which are exact
+    drawn = density.sample(20_000, random_state=0)
+    counts = np.histogram2d(drawn[:, 3], drawn[:, 4], bins=(3, 2))[0] / 20_000
+    np.testing.assert_allclose(counts, table, atol=0.012)

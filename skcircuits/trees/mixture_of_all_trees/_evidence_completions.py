@@ -57,9 +57,12 @@ def estimate_evidence(
     possible = np.flatnonzero((layout.sum_states(evidence) > 0).all(axis=1))
     n_restricted = (np.minimum.reduceat(evidence, layout.offsets, axis=1) < 1).sum(axis=1)
     beliefs = cell_beliefs(mixture, evidence[possible])
-    # Trees are exact where a single cell is observed, or none.
     is_narrow = beliefs.log_spread <= _MAX_LOG_SPREAD_OF_EVIDENCE
-    by_completion = (n_restricted[possible] > 1) & is_narrow
+    # Trees are exact where a single cell is observed, or none, and nearly so where few are: with a
+    # third of 6 to 16 columns, their errors are a tenth of those of completions. With more than
+    # half, completions are as accurate in the same time.
+    is_known = n_restricted[possible] > max(1.0, 0.5 * layout.n_variables)
+    by_completion = is_known & is_narrow
     completed, others = possible[by_completion], possible[~by_completion]
     trees_per_completion = layout.n_variables // _VARIABLES_PER_TREE
     trees_per_completion = int(np.clip(trees_per_completion, 1, _MAX_TREES_PER_COMPLETION))

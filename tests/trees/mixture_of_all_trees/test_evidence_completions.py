@@ -63,6 +63,18 @@ def test_few_completions_beat_many_trees():
     assert np.std(by_completions) < 0.7 * np.std(by_trees)
 
 
+@pytest.mark.parametrize("n_variables", [6, 14])
+def test_few_observed_cells_are_left_to_trees(n_variables):
+    mixture = latent_model(n_variables)
+    evidence = mixture.layout.evidence(incomplete_rows(mixture.layout, 20, 0.65))
+    exact = enumerate_evidence(mixture, evidence)
+    by_completions = estimate_from_completions(
+        mixture, evidence, cell_beliefs(mixture, evidence), 256 // (n_variables // 6), seed=0
+    )
+    errors = estimate_evidence(mixture, evidence, 256, seed=0) - exact
+    assert np.std(errors) < 0.5 * np.std(by_completions - exact)
+
+
 def test_spread_grows_with_the_variance_of_the_weights():
     mixture = latent_model(14)
     rows = [incomplete_rows(mixture.layout, 4, rate) for rate in (0.1, 0.35, 0.6, 0.9)]

@@ -310,6 +310,8 @@ def mutual_information(weighed, groups, cardinalities, log_evidence):
         )
     _, joint = joint_states(weighed, columns, cardinalities, log_evidence)
     table = joint.reshape(int(n_joint_states(groups[0], cardinalities)), -1)
+    # Estimated probabilities need not add up to one: the logarithm of their sum is no information
+    table = table / table.sum()
     independent = table.sum(axis=1, keepdims=True) * table.sum(axis=0)
     return max(0.0, float(rel_entr(table, independent).sum()))
 
