@@ -483,3 +483,15 @@ def test_one_warning_names_all_columns_of_a_question_that_are_far_from_normal():
     assert "column 2 (" not in message
     with pytest.warns(UserWarning, match="^Conditions on column 2 "):
         density.probability("x2 > 0.5")
+
+
+def test_one_outlier_takes_one_component_and_leaves_the_others_as_they_are():
+    rng = np.random.default_rng(0)
+    X, held_out = rng.normal(size=(2, 200, 2)) + np.repeat([-3.0, 3.0], 100)[:, None]
+    settings = {"covariance_type": "full", "random_state": 0}
+    clean = GaussianMixtureDensity(n_components=2, **settings).fit(X)
+    with_outlier = np.vstack([X, [1e6, 0.0]])
+    found = GaussianMixtureDensity(n_components=3, **settings).fit(with_outlier)
+    # The prior had its mean and its variance: 5 nats a row
+    assert found.score(held_out) > clean.score(held_out) - 0.05
+    assert found.score_samples(with_outlier[-1:])[0] > -60.0

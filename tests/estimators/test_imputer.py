@@ -657,3 +657,21 @@ def test_observed_decimals_stay():
     observed = X["price"].notna()
     assert found[observed].tolist() == X["price"][observed].tolist()
     assert abs(float(found[7]) - 8.08) < 0.5
+
+
+@pytest.mark.parametrize("far", [[1e6], [9999.0, 9999.0, 9999.0], [-800.0, 2500.0]])
+def test_numbers_far_off_predict_nothing_and_stay(far):
+    rng = np.random.default_rng(0)
+    complete = rng.normal(size=(200, 1)) + 0.3 * rng.normal(size=(200, 4))
+    X = complete[:100].copy()
+    X[np.arange(len(far)), 0] = far
+    X[50:60, 1] = np.nan
+    imputer = CircuitImputer(random_state=0).fit(X)
+    np.testing.assert_array_equal(imputer.transform(X)[: len(far)], X[: len(far)])
+    hidden = complete[100:].copy()
+    hidden[:, 1] = np.nan
+    errors = imputer.transform(hidden)[:, 1] - complete[100:, 1]
+    assert np.sqrt(np.mean(errors**2)) < 0.45
+    # A cell that is far off tells as little as one that is missing
+    rows = np.array([[far[0], np.nan, 1.0, 1.0], [np.nan, np.nan, 1.0, 1.0]])
+    assert np.ptp(imputer.transform(rows)[:, 1]) < 1e-12

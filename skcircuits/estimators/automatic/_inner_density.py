@@ -98,9 +98,9 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         return encoded[chosen], None if sample_weight is None else sample_weight[chosen]
 
     def _as_known(self, encoded):
-        """Treat numbers that did not occur in fit like unknown categories, as missing; (n, d)."""
+        """Treat numbers that are new, or far off, like unknown categories, as missing; (n, d)."""
         fitted = getattr(self.density_, "best_estimator_", self.density_)
-        return fitted._known(encoded) if isinstance(fitted, BaseDensity) else encoded
+        return fitted._evidence(encoded) if isinstance(fitted, BaseDensity) else encoded
 
     def _choose_categorical(self):
         """Both sides share one schema: a choice made on the density counts for both."""

@@ -37,6 +37,7 @@ from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._location_model import max_cells
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.learning.univariate._columns import FEW_VALUES, ROWS_PER_VALUE
+from skcircuits.numerics._near_range import near_range, without_far
 from skcircuits.tabular._category_groups import grouped_rows, learn_groups
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
@@ -155,6 +156,7 @@ class AutomaticDensity(CircuitDensity):
 
     _counts_rows = True
     _given_weights = _given_states = None  # choices of an earlier fit, in clones that keep them
+    _near = None  # bounds of numbers that are not far off, if cells are predicted
     _may_transform = True  # kernels have no expectations over transformed columns
 
     def __init__(
@@ -178,7 +180,10 @@ class AutomaticDensity(CircuitDensity):
 
     def _fit_rows(self, rows, generator):
         seed = int(generator.integers(np.iinfo(np.int32).max))
-        self._column_weights = self._mean_bounds = None
+        self._column_weights = self._mean_bounds = self._near = None
+        if self.selection == "cells":
+            self._near = self._near_ranges(rows)
+            rows = replace(rows, X=without_far(rows.X, self._near))
         found = self._thresholds(rows)
         self.thresholds_ = {
             column: (own.variable, own.cuts) for own in found for column in own.tables
@@ -199,6 +204,16 @@ class AutomaticDensity(CircuitDensity):
             self._mean_bounds = mean_bounds(np.where(self._schema.is_categorical, np.nan, rows.X))
         if self.selection == "log_likelihood":  # imputers never evaluate the whole mixture
             self.log_likelihood_ = self._mean_log_likelihood(rows)
+
+    def _near_ranges(self, rows):
+        """Bounds (2, d) of numbers that are not far off, which predict no other cells."""
+        near = np.array([near_range(column, rows.weight) for column in rows.X.T]).T
+        near[:, self._schema.is_categorical] = [[-np.inf], [np.inf]]
+        return near
+
+    def _evidence(self, X):
+        known = super()._evidence(X)
+        return known if self._near is None else without_far(known, self._near)
 
     def _thresholds(self, rows):
         """Numbers that decide categories.

@@ -243,6 +243,10 @@ class BaseDensity(
         """Encoded rows in which cells that this density does not know are missing."""
         return self._new_states.known(X)
 
+    def _evidence(self, X):
+        """Encoded rows in which cells that tell nothing about missing cells are missing."""
+        return self._known(X)
+
     def _experts(self):
         """Circuits whose answers about missing cells are averaged, with their weights."""
         return [(1.0, self.circuit_)]

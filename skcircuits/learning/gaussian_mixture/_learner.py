@@ -160,11 +160,13 @@ def _begin_as_single(table: MixtureTable, n_components: int, settings: EMSetting
     if n_components == 1:
         return _single(table, settings)
     kind, known = settings.covariance_type, _settings_of_single(settings)
+    # The prior of all components would have the mean and the variance of cells far off
+    near = table.without_far_cells
     # Several components would not find how columns nearly determine one another if one has not
-    single = table.singles.get(known) or _single(table, settings)
+    single = near.singles.get(known) or _single(near, settings)
     while not single.at_optimum and single.n_iter < settings.max_iter:
-        single = _step(table, single, settings)
-    table.singles[known] = single
+        single = _step(near, single, settings)
+    near.singles[known] = single
     is_observed = np.asarray(~np.isnan(table.numbers).all(axis=0))
     several = single.gaussians.repeat(n_components, kind, settings.pseudo_count, is_observed)
     return replace(

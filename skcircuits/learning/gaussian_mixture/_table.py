@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs.johnson import SinhMap
 from skcircuits.learning.parameters.input_statistics import ColumnMoments
+from skcircuits.numerics._near_range import near_range, without_far
 from skcircuits.numerics._patterns import (
     PatternGroup,
     distinct_patterns,
@@ -46,6 +47,7 @@ class MixtureTable:
     cardinalities: IntArray  # (n_columns,), 0 for numbers
     blocks: list[slice]  # consecutive rows that an iteration takes at once
     source: IntArray  # (n,), index in the original table
+    near: FloatArray  # (2, c), bounds of the cells that are not far off
 
     @classmethod
     def prepare(
@@ -71,12 +73,15 @@ class MixtureTable:
         is_number = cardinalities == 0
         measured = X if is_number.all() else X[:, is_number]
         if like is not None:
-            columns = like.location, like.scale, like.jitter, cardinalities
+            columns = like.location, like.scale, like.jitter, cardinalities, like.near
         else:
-            moments = ColumnMoments.of(measured, weights)
+            near = np.array([near_range(own, weights) for own in measured.T]).reshape(-1, 2).T
+            # One number far off would be the unit of all others, in which they are equal
+            moments = ColumnMoments.of(without_far(measured, near), weights)
             scale = np.sqrt(moments.variance)
             jitter = np.array([_resolution(column) for column in measured.T]) / scale
-            columns = moments.mean, scale, jitter**2 / 12.0, cardinalities
+            near = (near - moments.mean) / scale
+            columns = moments.mean, scale, jitter**2 / 12.0, cardinalities, near
         numbers = measured - columns[0]
         numbers /= columns[1]
         codes = np.nan_to_num(X[:, ~is_number], nan=-1.0).astype(np.int64)
@@ -89,12 +94,13 @@ class MixtureTable:
         codes: IntArray,
         weights: FloatArray,
         source: IntArray,
-        columns: tuple[FloatArray, FloatArray, FloatArray, IntArray],
+        columns: tuple[FloatArray, FloatArray, FloatArray, IntArray, FloatArray],
     ) -> MixtureTable:
         """Cut rows into blocks."""
-        location, scale, jitter, cardinalities = columns
+        location, scale, jitter, cardinalities, near = columns
         blocks = _cut_blocks(np.isnan(numbers))
-        return cls(numbers, codes, weights, location, scale, jitter, cardinalities, blocks, source)
+        units = location, scale, jitter
+        return cls(numbers, codes, weights, *units, cardinalities, blocks, source, near)
 
     def take(self, rows: IntArray) -> MixtureTable:
         """Keep some rows, in the units of all."""
@@ -103,8 +109,14 @@ class MixtureTable:
             self.codes[rows],
             self.weights[rows],
             self.source[rows],
-            (self.location, self.scale, self.jitter, self.cardinalities),
+            (self.location, self.scale, self.jitter, self.cardinalities, self.near),
         )
+
+    @cached_property
+    def without_far_cells(self) -> MixtureTable:
+        """The same rows, in which cells that are far off are missing; itself if there are none."""
+        numbers = without_far(self.numbers, self.near)
+        return self if numbers is self.numbers else replace(self, numbers=numbers)
 
     def groups(self, block: slice, n_gaussians: tuple[int, int]) -> list[PatternGroup]:
         """Missing patterns of the rows of a block, kept once known.
