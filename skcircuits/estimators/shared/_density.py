@@ -244,7 +244,7 @@ class BaseDensity(
         return self._new_states.known(X)
 
     def _evidence(self, X):
-        """Encoded rows in which cells that tell nothing about missing cells are missing."""
+        """Encoded rows, in which cells that are no evidence about others are missing."""
         return self._known(X)
 
     def _experts(self):
