@@ -226,9 +226,9 @@ def _table(
     shape = [len(states[parent]) for parent in (*given, name)]
     check_table_size(f"table of {name}", shape)
     table = np.full(shape, np.nan)
-    rows: set[tuple[int, ...]] = set()
     # Cells that stay NaN were never given.
     entries = [statement for statement in body if statement[0].plain != "property"]
+    _check_rows_once(name, entries)
     for entry in sorted(entries, key=lambda entry: entry[0].plain != "default"):
         marks = [token.plain for token in entry]
         if marks[0] == "table":
@@ -241,9 +241,6 @@ def _table(
             end = marks.index(")")
             context = [token.text for token in entry[1:end]]
             row = _row(name, given, context, states)
-            if row in rows:
-                raise ValueError(must(f"table of {name}", "give every row once", row=context))
-            rows.add(row)
             table[row] = _numbers(name, entry[end + 1 :], shape[-1])
         else:
             condition = "begin with table, default or (states of the parents)"
@@ -253,6 +250,20 @@ def _table(
     if np.isnan(table).any():
         raise ValueError(must(f"table of {name}", "have a row for every state of its parents"))
     return table
+
+
+def _check_rows_once(name: str, entries: list[_Statement]) -> None:
+    """Refuse entries of a table that give the same rows; only defaults may be replaced."""
+    seen: set[tuple[str, ...]] = set()
+    for entry in entries:
+        marks = [token.plain for token in entry]
+        end = marks.index(")") if ")" in marks else 1
+        rows = tuple(token.text for token in entry[:end])
+        # A table gives all rows
+        is_repeated = rows in seen or (marks[0] == "(" and ("table",) in seen)
+        if is_repeated or (marks[0] == "table" and any(other[0] == "(" for other in seen)):
+            raise ValueError(must(f"table of {name}", "give every row once", entry=_texts(entry)))
+        seen.add(rows)
 
 
 def _numbers(name: str, words: _Statement, count: int) -> FloatArray:

@@ -54,8 +54,12 @@ probability ( B | A ) { (a) .1, .9; (b) .2, .8; }
 @pytest.mark.parametrize(
     ("given", "instead", "message"),
     [
-        ("(b) .2, .8;", "(a) .2, .8;", r"give every row once; got row=\['a'\]"),
+        ("(b) .2, .8;", "(a) .2, .8;", r"give every row once; got entry='\( a \) .2 .8'"),
         ("(b) .2, .8;", "default .2, .8; (b) .3, .7; (b) .2, .8;", "give every row once"),
+        ("table .5, .5;", "table .5, .5; table .1, .9;", r"once; got entry='table .1 .9'"),
+        ("(a) .1, .9; (b) .2, .8;", "default .1, .9; default .3, .7;", "every row once"),
+        ("(b) .2, .8;", "table .1, .2, .9, .8;", "every row once; got entry='table"),
+        ("(a) .1, .9;", "table .1, .2, .9, .8;", r"every row once; got entry='\( b"),
         ("table .5, .5", "table nan, .5", "numbers must be finite; got number='nan'"),
         ("table .5, .5", "table 1e400, .5", "numbers must be finite; got number='1e400'"),
     ],
