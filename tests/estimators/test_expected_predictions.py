@@ -840,6 +840,9 @@ def test_costs_of_measuring_by_name(numbers):
         np.testing.assert_allclose(model.value_of_measuring(rows, costs=named), expected)
     with pytest.raises(ValueError, match=r"unknown=\['e'\], missing=\['d'\]"):
         model.value_of_measuring(rows, costs={"a": 1.0, "b": 2.0, "c": 4.0, "e": 8.0})
+    repeated = pd.Series([*costs.values(), 3.0], index=[*costs, "a"])
+    with pytest.raises(ValueError, match=r"repeated=\['a'\]"):
+        model.value_of_measuring(rows, costs=repeated)
     for wrong in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="costs must be 4 positive numbers"):
             model.value_of_measuring(rows, costs=costs | {"c": wrong})

@@ -85,13 +85,14 @@ class AutomaticDensity(CircuitDensity):
         densities with weights of each column that are the same for all rows, because the density
         that explains the observed cells of a row best is not necessarily the one that predicts the
         hidden cells best. Means are restricted to the observed range of a column, extended by one
-        standard deviation. A numerical column of two values has their probabilities in all
-        densities, whose conditional means are predicted, unless combinations of these columns and
-        of the categories are too many for location models. The candidates include, on small tables,
-        mixtures with one component per row, and on tables of many rows mixtures of up to 48
-        components with separate covariances; latent trees are candidates only on tables without
-        numbers. One of two location models is fitted to transformed columns. After a few
-        iterations, the five candidates with the largest weights go on.
+        standard deviation. On tables of at most 10,000 rows, all densities represent a numerical
+        column of two values by the probabilities of these values, and its predicted mean follows
+        from them, unless combinations of such columns and of the categories are too many for
+        location models. The candidates include, on small tables, mixtures with one component per
+        row, and on tables of many rows mixtures of up to 48 components with separate covariances;
+        latent trees are candidates only on tables without numbers. One of two location models is
+        fitted to transformed columns. After a few iterations, the five candidates with the largest
+        weights go on.
     random_state : int, RandomState or None, default=None
         Controls the randomness of the initialisations and of the held-out rows.
     n_jobs : int, default=None
@@ -103,7 +104,7 @@ class AutomaticDensity(CircuitDensity):
         The mixture, over the original units and the codes of ``categories_``.
     densities_ : list of density
         The densities that were fitted to all rows. They do not include categories in
-        ``thresholds_``, and numerical columns with probabilities of two values are categorical.
+        ``thresholds_``; numerical columns of two values may be categorical in them.
     thresholds_ : dict
         Categorical columns that a numerical column determines, apart from noise, by thresholds: for
         the index of each, the index of the numerical column and the increasing thresholds. Empty if

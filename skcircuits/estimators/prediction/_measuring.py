@@ -1,6 +1,6 @@
 """Which missing value to measure next: by how much each would reduce the uncertainty."""
 
-from collections.abc import Mapping
+from collections import Counter
 
 import numpy as np
 
@@ -52,9 +52,13 @@ class MeasuringMixin:
     def _check_costs(self, costs):
         """Give the costs of the columns that the user passed, shape (n,)."""
         names = self._schema.names[: self.n_features_in_]
-        if isinstance(costs, Mapping) or (hasattr(costs, "index") and hasattr(costs, "to_dict")):
-            costs = dict(costs if isinstance(costs, Mapping) else costs.to_dict())
-            kinds = {"unknown": costs.keys() - set(names), "missing": set(names) - costs.keys()}
+        if hasattr(costs, "keys"):  # a mapping or a Series, whose names may repeat
+            given = Counter(costs.keys())
+            kinds = {
+                "unknown": given.keys() - set(names),
+                "missing": set(names) - given.keys(),
+                "repeated": [name for name, times in given.items() if times > 1],
+            }
             wrong = {kind: sorted(own, key=str) for kind, own in kinds.items() if own}
             if wrong:
                 raise ValueError(must("Names in costs", f"be the columns {names}", **wrong))
