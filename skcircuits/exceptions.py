@@ -1,8 +1,9 @@
-"""Exceptions of skcircuits, and the common pattern of their messages."""
+"""Exceptions and warnings of skcircuits, and the common pattern of their messages."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 # Arrays of as many elements are beyond any memory
 MAX_COUNT = 2**31 - 1
 MAX_SHOWN = 80  # characters of a model in a message
+# Packages that may stand between a line of the user and a warning
+_BETWEEN = {"skcircuits", "sklearn", "joblib"}
 
 
 class CircuitPropertyError(ValueError):
@@ -89,6 +92,14 @@ def _shown(value: object) -> str:
     if hasattr(value, "get_params") and ("\n" in shown or len(shown) > MAX_SHOWN):
         return f"{type(value).__name__}(...)"
     return shown
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def require(attribute: str, kind: str, **values: object) -> None:

@@ -1,6 +1,5 @@
 """Black-box importance weights of samples by Stein discrepancies."""
 
-import warnings
 from copy import copy
 from dataclasses import replace
 from numbers import Integral, Real
@@ -41,7 +40,7 @@ from skcircuits.estimators.targets._weighted_samples import (
     systematic_rows,
     to_inference_data,
 )
-from skcircuits.exceptions import must, require_choice, require_count
+from skcircuits.exceptions import must, require_choice, require_count, warn
 from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._ridge import UNIFORM_ERROR
@@ -675,11 +674,9 @@ class BBISWeighter(
         """Warn where there is a fault; tell whether there is."""
         fault = self._fault(found)
         if fault:
-            warnings.warn(
+            warn(
                 f"BBISWeighter: {fault}: the samples are far from the target. Draw them closer to "
                 "it, or collapse variables.",
-                UserWarning,
-                stacklevel=6,
             )
         return bool(fault)
 
@@ -717,7 +714,7 @@ class BBISWeighter(
                 "do not reach everywhere where the target has mass, or are too few. Draw more, or "
                 "closer to the target"
             )
-        warnings.warn(f"BBISWeighter: {fault}.", UserWarning, stacklevel=6)
+        warn(f"BBISWeighter: {fault}.")
 
     def _coordinate_names(self):
         """Give the names of the columns, if they have names, in the table or in the target."""

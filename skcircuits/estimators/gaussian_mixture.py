@@ -1,6 +1,5 @@
 """Density estimation by Gaussian mixtures on mixed tables with missing values."""
 
-import warnings
 from collections import Counter
 from dataclasses import replace
 from numbers import Integral, Real
@@ -31,7 +30,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.shared._density import CircuitDensity, check_observed
 from skcircuits.estimators.shared._fitting import drive, warn_not_converged
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, warn
 from skcircuits.learning.gaussian_mixture._candidates import (
     KERNELS,
     START_ROWS,
@@ -392,10 +391,9 @@ class GaussianMixtureDensity(CircuitDensity):
         # Once is enough: some queries ask many times
         found = [self._misfits.pop(j) for j in list(self._misfits) if is_bounded[j]]
         if found:
-            warnings.warn(
+            warn(
                 f"Conditions on {', '.join(found)} have inaccurate probabilities. Set "
                 "point_masses='frequent', or name such columns in categorical_features.",
-                stacklevel=4,
             )
         return super()._log_evidence(boxes, observed)
 

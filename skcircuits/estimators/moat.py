@@ -1,6 +1,5 @@
 """Density estimation by the mixture over all spanning trees."""
 
-import warnings
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -22,7 +21,7 @@ from skcircuits.estimators.shared._moat_queries import (
     RestrictedTrees,
     TreeQueriesMixin,
 )
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, must, warn
 from skcircuits.trees import (
     MAX_COMPLETIONS,
     MAX_EXACT_COMPLETIONS,
@@ -466,11 +465,10 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             self.mixture_, evidence, n_starts, self.n_tree_samples, generator
         )
         if is_searched.any():
-            warnings.warn(
+            warn(
                 f"{int(is_searched.sum())} most probable rows have too many completions to "
                 "enumerate. They were found by a local search and may not be the most probable "
                 "ones. Observe more cells, or increase n_starts.",
-                stacklevel=4,
             )
         # Boxes may hold a part of a state: its factor belongs to the probability
         factors = np.take_along_axis(evidence, self._states.layout.flat(states), axis=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable, Sequence
 from os import PathLike
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import ZeroProbabilityError, must, require_count
+from skcircuits.exceptions import ZeroProbabilityError, must, require_count, warn
 from skcircuits.graphical._formats import named_file, parse_uai, read_pgmpy_factors, write_uai
 from skcircuits.graphical.factor import Factor, check_table_size
 from skcircuits.graphical.inference._compilation import compile_solutions
@@ -297,7 +296,7 @@ default="auto"
         """Warn where zeros keep chains (n_chains, n_samples, d) from part of the states."""
         stuck = stuck_variables(kept, self.conditional_marginals)
         if stuck or has_separate_states(self.cardinalities, self.log_prob_unnormalized):
-            warnings.warn(
+            warn(
                 must(
                     "changes of single variables",
                     "connect all possible states of the model",
@@ -306,8 +305,6 @@ default="auto"
                     "soften() the model.",
                     variables_that_never_moved=stuck,
                 ),
-                UserWarning,
-                stacklevel=3,
             )
 
     def marginalize(self, variables: Collection[int]) -> FactorGraph:

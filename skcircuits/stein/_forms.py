@@ -16,7 +16,6 @@ energies of states, and the parts that are separated by valleys, enter the form.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
+from skcircuits.exceptions import warn
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
 from skcircuits.protocols import BoolArray, DiscreteTarget, FloatArray, IntArray
@@ -189,11 +189,10 @@ class LowRankForm:
         weights /= weights.sum()
         gap = _relative_gap(design[:, 1:], ridge, weights)
         if gap > RELATIVE_GAP:
-            warnings.warn(
+            warn(
                 f"weights of low rank stopped at a relative duality gap of {gap:.1e}; a larger "
                 "regularization makes the problem better conditioned",
                 RuntimeWarning,
-                stacklevel=2,
             )
         return weights
 

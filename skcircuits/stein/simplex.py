@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 from scipy.sparse.linalg import eigsh
 
-from skcircuits.exceptions import must, require_non_negative
+from skcircuits.exceptions import must, require_non_negative, warn
 from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray
 
@@ -85,11 +84,10 @@ def simplex_weights(
         weights = uniform
     gap = _duality_gap(scaled, weights)
     if gap > RELATIVE_GAP:
-        warnings.warn(
+        warn(
             f"simplex_weights stopped at a relative duality gap of {gap:.1e}; a larger "
             "regularization makes the problem better conditioned",
             RuntimeWarning,
-            stacklevel=2,
         )
     return weights
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, warn
 from skcircuits.protocols import MAX_CELL, MAX_INTEGER, MIN_RANGE, BoolArray, FloatArray
 from skcircuits.tabular._frames import (
     RawColumn,
@@ -509,12 +508,11 @@ def _warn_if_unknown(column: Column, values: NDArray[Any], missing_value: object
         assert column.categories is not None
         # Most often codes in place of labels, or text in place of numbers
         known = column.categories.tolist()
-        warnings.warn(
+        warn(
             f"None of the categories of column {column.name!r} was seen in fit, so that all its "
             f"cells are treated as missing; got for example {min(unknown, key=repr)!r}, known "
             f"are {known[:5]}{' and more' if len(known) > 5 else ''}. Convert the column to the "
             "type of categories that it had in fit.",
-            stacklevel=2,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,6 +11,7 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
+from skcircuits.exceptions import warn
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.tabular._category_groups import MANY_CATEGORIES, CategoryGroups
 from skcircuits.tabular._columns import (
@@ -213,11 +213,10 @@ class TableSchema:
             if n_found > max(MANY_CATEGORIES, len(seen) / 2):
                 found.append(f"{self.columns[j].name!r} ({n_found} in {len(seen)} cells)")
         if found:
-            warnings.warn(
+            warn(
                 f"Most cells of {len(found)} column(s) have a category of their own, which tells "
                 f"nothing about other rows: {', '.join(found)}. Drop identifiers and free texts; "
                 "turn dates or numbers in texts into numbers.",
-                stacklevel=3,
             )
 
     @property

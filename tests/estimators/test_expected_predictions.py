@@ -853,8 +853,10 @@ def test_columns_without_values_in_fit_do_not_matter(model, numbers):
     X, y = numbers
     without = clone(model).fit(X, y)
     empty = np.full(len(X), NAN)
-    with pytest.warns(UserWarning, match=r"Columns \[4\] have no observed value .* do not depend"):
+    message = r"Columns \[4\] have no observed value .* do not depend"
+    with pytest.warns(UserWarning, match=message) as caught:
         model = clone(model).fit(np.column_stack([X, empty]), y)
+    assert {warning.filename for warning in caught} == {__file__}
     incomplete = hide(X)
     observed = np.column_stack([incomplete, np.linspace(-3.0, 3.0, len(X))])
     missing = np.column_stack([incomplete, empty])

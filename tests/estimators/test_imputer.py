@@ -395,10 +395,10 @@ def test_proper_imputations_need_a_density_to_learn_again(independent_density):
 
 def test_names_of_the_output(independent_density):
     X = np.array([[NAN, 1.0, NAN], [NAN, 2.0, 3.0]])
-    with pytest.warns(
-        UserWarning, match=r"Columns \[0\] have no observed value in fit: .* dropped"
-    ):
+    message = r"Columns \[0\] have no observed value in fit: .* dropped"
+    with pytest.warns(UserWarning, match=message) as caught:
         imputer = CircuitImputer(density=independent_density, add_indicator=True).fit(X)
+    assert [warning.filename for warning in caught] == [__file__]
     assert imputer.get_feature_names_out().tolist() == [
         "x1",
         "x2",

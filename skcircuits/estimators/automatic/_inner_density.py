@@ -4,7 +4,6 @@ The density is a parameter: "auto", the name of one, a density estimator (cloned
 the rows) or a ready circuit.
 """
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +22,7 @@ from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
 from skcircuits.estimators.strudel import StrudelDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, warn
 
 # To density="auto", a column of at most that many integers, each with that many cells on
 # average, is discrete
@@ -195,7 +194,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
 
 def warn_of_empty_columns(names, consequence):
     """Warn of columns without any observed value in fit."""
-    warnings.warn(f"Columns {names} have no observed value in fit: {consequence}.", stacklevel=5)
+    warn(f"Columns {names} have no observed value in fit: {consequence}.")
 
 
 def _is_discrete(numbers):

@@ -46,7 +46,7 @@ from skcircuits.estimators.prediction._requirements import (
 )
 from skcircuits.estimators.prediction._target_stack import TrainingTargets, learn_stack
 from skcircuits.estimators.shared._completion import with_possible_evidence
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, must, warn
 from skcircuits.parallel import row_slices
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
@@ -119,10 +119,9 @@ class StackedAnswersMixin:
             stack = learn_stack(joint, fit_models, self._expect_roughly, self._seed, may_hide)
         except ValueError as error:
             reason = f"the model cannot be fitted to a subset of the rows: {error}"
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} uses the expectation alone, because {reason}. Pass "
                 "stacking=False to avoid learning weights.",
-                stacklevel=5,
             )
             return None, reason
         return stack, "" if stack else "too few rows of some class can be held out"
@@ -623,12 +622,11 @@ class ExpectedPredictionMixin(
     def _warn_of_errors(self, error):
         late = error > self.tol
         if late.any():
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} has reached n_draws={self.n_draws} with a standard error "
                 f"above tol={self.tol} in {late.sum()} rows; the largest is {error.max():.3g}. "
                 "Increase n_draws or tol.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
 

@@ -1,11 +1,9 @@
 """Answers about incomplete rows: of impossible evidence, and averages of several densities."""
 
-import warnings
-
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import ZeroProbabilityError
+from skcircuits.exceptions import ZeroProbabilityError, warn
 from skcircuits.numerics._random import draw_states
 
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
@@ -27,11 +25,10 @@ def with_possible_evidence(answer, X, is_impossible, consequence):
     relaxed[impossible] = np.nan
     found = answer(relaxed)
     if len(impossible):
-        warnings.warn(
+        warn(
             # The cells and not the position: rows come in chunks
             f"The observed cells of {len(impossible)} rows have probability zero under the "
             f"density (for example {X[impossible[0]]}); {consequence}.",
-            stacklevel=3,
         )
     return found, impossible
 

@@ -8,7 +8,6 @@ again, since it may turn out to be the best.
 
 from __future__ import annotations
 
-import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -20,6 +19,7 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.estimators._base import Interval, fit_context
+from skcircuits.exceptions import warn
 from skcircuits.learning.univariate._columns import FEW_VALUES, HEAVY_FRACTION
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import MIN_RANGE
@@ -381,4 +381,4 @@ def _print_progress(estimator, result, max_iter, details):
 
 
 def _warn(estimator, message):
-    warnings.warn(f"{type(estimator).__name__} {message}", ConvergenceWarning, stacklevel=4)
+    warn(f"{type(estimator).__name__} {message}", ConvergenceWarning)

@@ -1,10 +1,9 @@
 """Warnings about particles, and about targets that contradict themselves."""
 
-import warnings
-
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from skcircuits.exceptions import warn
 from skcircuits.numerics._arrays import spread_rows
 from skcircuits.numerics._modes import separate_parts
 from skcircuits.particles._diagnosis import nodes_outside_blankets, some
@@ -32,11 +31,10 @@ def warn_of_wrong_graph(problem, start, rng):
         return
     outside = nodes_outside_blankets(problem.score, problem.graph, start, rng)
     if outside.size:
-        warnings.warn(
+        warn(
             "The score of some nodes depends on more than their neighbors "
             f"(nodes {outside[:10].tolist()}); kernels over the wrong blankets do not match "
             "the conditional distributions.",
-            stacklevel=5,
         )
 
 
@@ -51,12 +49,10 @@ def warn_of_dependent_rows(problem, points, estimator):
         tolerance = SINGLE_PRECISION * np.abs(together).max() + 100.0 * noise
         difference = np.abs(together[0] - alone).max()
     if difference > tolerance:
-        warnings.warn(
+        warn(
             f"{type(estimator).__name__}: the score of a row changes by {difference:.3g} if other "
             "rows are evaluated with it. Every log density must depend on its own row only: do not "
             "subtract means over rows, and set neural networks to evaluation mode.",
-            UserWarning,
-            stacklevel=5,
         )
 
 
@@ -79,13 +75,11 @@ def warn_of_wrong_score(problem, points, estimator):
     if wrong.sum() <= max(1, usable.sum() / 2):
         return
     row = int(wrong.argmax())
-    warnings.warn(
+    warn(
         f"{type(estimator).__name__}: grad_log_prob of the target is not the gradient of its "
         f"log_prob_unnormalized: between two points, the log density changes by "
         f"{after[row] - before[row]:.3g}, and by {gained[row]:.3g} according to the gradient. "
         "Only the gradient is used. Check the signs and factors of both.",
-        UserWarning,
-        stacklevel=5,
     )
 
 
@@ -110,13 +104,11 @@ def warn_of_ends(problem, samples, names, estimator):
     if not is_abrupt.any():
         return False
     ended = np.unique(ways[is_abrupt].nonzero()[1])
-    warnings.warn(
+    warn(
         f"{type(estimator).__name__}: the density of the target does not vanish at the ends of its "
         f"support (of {some(ended, names)}), where Stein's identity does not hold: weights may be "
         "wrong. Transform bounded coordinates to unbounded ones, for example by a logarithm, and "
         "add the log Jacobian to the log density.",
-        UserWarning,
-        stacklevel=7,
     )
     return True
 
@@ -136,12 +128,11 @@ def warn_of_impossible_particles(problem, particles, estimator):
     values = problem.log_prob(np.asarray(particles, np.float64))
     n_outside = int(np.isneginf(values).sum())
     if n_outside:
-        warnings.warn(
+        warn(
             f"{type(estimator).__name__}: the density of the target is zero at {n_outside} of "
             f"{len(particles)} particles, which follow its gradient over the ends of its support. "
             "Transform bounded coordinates to unbounded ones, for example by a logarithm.",
             ConvergenceWarning,
-            stacklevel=5,
         )
 
 
@@ -159,10 +150,9 @@ def warn_of_shrinkage(problem, n_particles):
         n_seen = problem.n_coordinates
     n_bearable = n_particles if problem.linear_weight else n_particles / 2
     if n_particles > 1 and n_seen > n_bearable:
-        warnings.warn(
+        warn(
             f"{n_particles} particles are few for kernels over {n_seen:.0f} coordinates: the "
             "variances will be too small. Use more particles, or kernel='random'.",
-            stacklevel=5,
         )
 
 
@@ -187,11 +177,10 @@ def warn_of_faults(diagnosis, estimator, is_corrected, names):
     else:
         outcome = "Expectations cannot be trusted"
         way_out = "set correction=True, reparametrise the target, or start closer to it"
-    warnings.warn(
+    warn(
         f"{type(estimator).__name__}: by {diagnosis.method}, {'; '.join(faults)}. "
         f"{outcome}: {way_out}.",
         ConvergenceWarning,
-        stacklevel=5,
     )
     return True
 
@@ -214,10 +203,9 @@ def warn_of_missed_modes(problem, particles, estimator):
     parts = separate_parts(score, np.concatenate([chosen, around]), MAX_SEEN + N_AROUND)
     missed = np.setdiff1d(parts, parts[: len(chosen)])
     if missed.size:
-        warnings.warn(
+        warn(
             f"{type(estimator).__name__}: the density has further modes without particles "
             f"({missed.size} were found). Means and variances are those of the modes with "
             "particles. Start from particles in all modes, or set annealing.",
             ConvergenceWarning,
-            stacklevel=5,
         )

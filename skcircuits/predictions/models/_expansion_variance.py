@@ -10,7 +10,6 @@ is an RBF at the midpoint; of states, it is a table.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, must, warn
 from skcircuits.kernels._points import expected_kernels_at_points, multiply_by_kernel
 from skcircuits.kernels.families._structure import KernelStructure, UnivariateFunction
 from skcircuits.kernels.families.base import Kernel, structure_of
@@ -178,10 +177,9 @@ def _variances_of_draws(
     """Estimate the variance from completions of each row."""
     if not len(X):
         return np.zeros(0)
-    warnings.warn(
+    warn(
         f"Support points have missing cells: standard deviations are estimated from {_N_DRAWS} "
         f"draws, with a relative error of about {(2 * _N_DRAWS) ** -0.5:.0%}.",
-        stacklevel=3,
     )
     draws = settings["circuit"].sample(_N_DRAWS, X=X, random_state=0)
     rows = draws.reshape(-1, X.shape[1])

@@ -11,7 +11,6 @@ symmetric and positive semi-definite by construction.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from scipy.special import expit
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, warn
 from skcircuits.kernels.families._structure import value_of
 from skcircuits.kernels.families.base import Kernel as KernelFamily
 from skcircuits.kernels.families.base import structure_of
@@ -189,14 +188,12 @@ class Measures:
             unmoved = [v for v, atoms in self.atoms.items() if not atoms.coefficients.any()]
             labels = unmoved[:10] if names is None else [names[v] for v in unmoved[:10]]
             some = f"; variables {labels} have no other" if unmoved else ""
-            warnings.warn(
+            warn(
                 f"the target is zero next to the samples ({blocked} moves are "
                 f"impossible{some}). No Stein discrepancy, p-value or weight detects a wrong "
                 "distribution of the mass over parts of the support that are not connected by "
                 "changes of a single variable: make the target positive with "
                 "target.soften(...), or collapse the variables that are functions of others.",
-                UserWarning,
-                stacklevel=2,
             )
 
 

@@ -6,13 +6,12 @@ until the probability of the undecided ones is below a tolerance. The model is o
 probabilities of boxes.
 """
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, must, warn
 from skcircuits.tabular._columns import around_constants, in_local_time
 
 # Integers that are tried one by one as ends of an interval
@@ -340,7 +339,7 @@ class _Refinement:
                 return inside_mass, inside_mass + left
             if n_evaluated > MAX_EVALUATED:
                 message = f"After {n_evaluated} boxes the bounds differ by {left:.1e}, above tol."
-                warnings.warn(message, ConvergenceWarning, stacklevel=4)
+                warn(message, ConvergenceWarning)
                 return inside_mass, inside_mass + left
             chosen = np.argsort(masses)[-BATCH:]
             # Small boxes can wait until they are among the largest
