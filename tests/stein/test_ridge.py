@@ -227,6 +227,6 @@ def test_change_is_that_of_all_functions(monkeypatch):
         difference = weights @ varying - varying.mean(axis=0)
         changes.append((difference**2 / varying.var(axis=0)).mean())
     assert_allclose(squared_change(X, weights, counts), np.mean(changes))
-    monkeypatch.setattr("skcircuits.stein._ridge._CHUNK_ROWS", 7)
+    monkeypatch.setattr("skcircuits.stein._ridge.CHUNK_ROWS", 7)
     assert_allclose(squared_change(X, weights, counts), np.mean(changes))
     assert squared_change(np.ones((5, 2)), np.full(5, 0.2), np.ones(5)) == 0.0

@@ -31,6 +31,8 @@ _MAX_MAP_CELLS = 1000  # that maps are compared on
 # Beyond the range of the cells, in standard deviations, and quantiles within it
 _BEYOND = np.array([0.0, 0.02, 0.1, 0.3, 1.0])
 _WITHIN = (0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
+# Squares of cells further off, in standard deviations of the others, leave these no digits
+_MAX_REACH = 2e6
 _CURVATURES = 1.0 / np.geomspace(0.05, 30.0, 12)  # in standard units
 
 
@@ -75,7 +77,7 @@ class MixtureTable:
         if like is not None:
             columns = like.location, like.scale, like.jitter, cardinalities, like.near
         else:
-            near = np.array([near_range(own, weights) for own in measured.T]).reshape(-1, 2).T
+            near = np.array([_near_range(own, weights) for own in measured.T]).reshape(-1, 2).T
             # One number far off would be the unit of all others, in which they are equal
             moments = ColumnMoments.of(without_far(measured, near), weights)
             scale = np.sqrt(moments.variance)
@@ -196,6 +198,18 @@ def _cut_blocks(missing: BoolArray) -> list[slice]:
         n_rows = max(1, n_cells // max(1, missing.shape[1]))
         blocks += [slice(i, min(i + n_rows, stop)) for i in range(start, stop, n_rows)]
     return blocks or [slice(0, 0)]
+
+
+def _near_range(column: FloatArray, weights: FloatArray) -> tuple[float, float]:
+    """Bounds of the cells of a column that are not far off; infinite if some are too far off."""
+    lower, upper = near_range(column, weights)
+    if np.isinf(upper):
+        return lower, upper
+    inside = column[(column > lower) & (column < upper)]
+    unit = np.abs(inside).max()  # squares of small numbers vanish
+    reach = max(upper - np.nanmin(column), np.nanmax(column) - lower)
+    is_too_far = reach > _MAX_REACH * unit * np.std(inside / unit)
+    return (-np.inf, np.inf) if is_too_far else (lower, upper)
 
 
 def _resolution(column: FloatArray) -> float:

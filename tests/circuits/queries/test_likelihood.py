@@ -118,9 +118,13 @@ def test_infinite_bounds_are_open_bounds():
 def test_state_masks_must_fit():
     circuit = Circuit(Bernoulli(0, 0.3) * Gaussian(1, 0.0, 1.0))
     nothing = np.full((1, 2), np.nan)
-    for states in ({0: [[True]]}, {1: [[True, False]]}, {0: [[1, 0]]}, {5: [[True, True]]}):
-        with pytest.raises(ValueError, match=r"states of variable \d must be a boolean array"):
+    for states in ({0: [[True]]}, {0: [[1, 0]]}):
+        with pytest.raises(ValueError, match=r"states of variable 0 must be a boolean array"):
             circuit.log_prob_box(nothing, nothing, states=states)
+    for variable in (1, 5):
+        message = rf"must belong to discrete variables with states, \[0\]; got variable={variable}"
+        with pytest.raises(ValueError, match=message):
+            circuit.log_prob_box(nothing, nothing, states={variable: [[True, False]]})
     for closed in ("open", np.array(["both", "left"])):
         with pytest.raises(ValueError, match="closed must be one of"):
             circuit.log_prob_box(nothing, nothing, closed=closed)
