@@ -176,7 +176,9 @@ def test_equal_rows_are_drawn_one_by_one(n_jobs):
     X = (rng.random((5000, 2)) < [0.5, 0.3]).astype(float)
     is_missing = np.r_[np.zeros(2000, dtype=bool), np.ones(3000, dtype=bool)]
     X[is_missing, 1] = np.nan
-    imputer = CircuitImputer(strategy="sample", random_state=0, n_jobs=n_jobs)
+    imputer = CircuitImputer(
+        strategy="sample", density=ChowLiuDensity(), random_state=0, n_jobs=n_jobs
+    )
     drawn = imputer.fit_transform(X)[is_missing]
     for state in (0.0, 1.0):
         fractions = drawn[drawn[:, 0] == state, 1].mean()

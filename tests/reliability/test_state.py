@@ -97,11 +97,15 @@ ESTIMATORS = {
         "score_samples",
     ),
     "regressor": (
-        skcircuits.ExpectedPredictionRegressor(density="gaussian_mixture", random_state=0),
+        skcircuits.ExpectedPredictionRegressor(
+            density=skcircuits.GaussianMixtureDensity(n_components=1), random_state=0
+        ),
         "predict",
     ),
     "classifier": (
-        skcircuits.ExpectedPredictionClassifier(density="gaussian_mixture", random_state=0),
+        skcircuits.ExpectedPredictionClassifier(
+            density=skcircuits.GaussianMixtureDensity(n_components=1), random_state=0
+        ),
         "predict_proba",
     ),
     "weighter": (skcircuits.BBISWeighter(random_state=0), "transform"),
