@@ -37,7 +37,7 @@ from skcircuits import (
     MoATDensity,
     StrudelDensity,
 )
-from skcircuits.learning.parameters.expectation_maximization import likeliest_weights
+from skcircuits.learning.expectation_maximization import likeliest_weights
 
 # Per model the estimator and its candidates, small ones first
 MODELS = {

@@ -16,7 +16,7 @@ from skcircuits.learning._continuous_mixture import (
     complete_by_latent_tree,
     learn_continuous_mixture,
 )
-from skcircuits.learning.parameters.expectation_maximization import likeliest_weights
+from skcircuits.learning.expectation_maximization import likeliest_weights
 
 
 @inherit_documentation

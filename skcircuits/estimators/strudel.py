@@ -10,7 +10,7 @@ from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.exceptions import must
 from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixture
-from skcircuits.learning.strudel.learner import StrudelStep
+from skcircuits.learning.strudel import StrudelStep
 from skcircuits.trees import complete_rows
 
 

@@ -17,13 +17,13 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.learning import expectation_maximization
-from skcircuits.learning.sum_product._learner import (
+from skcircuits.learning._sum_product import (
     SplitSettings,
     held_out_scores,
     learn_structure,
     structure_to_unit,
 )
-from skcircuits.learning.sum_product._leaves import LeafSettings, MixedTable
+from skcircuits.learning._sum_product_leaves import LeafSettings, MixedTable
 from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.learning.univariate._polynomials import PolynomialSettings
 from skcircuits.tabular import column_mask

@@ -20,7 +20,7 @@ from skcircuits.circuits import Categorical, Circuit, Product, Sum
 from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.inputs.restriction._evidence import LEAST_MASS, within
 from skcircuits.circuits.structure.units import Unit, rebuild, topological_order
-from skcircuits.learning.sum_product._learner import (
+from skcircuits.learning._sum_product import (
     g_test,
     rank_correlation_test,
     rank_levels,

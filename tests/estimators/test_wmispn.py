@@ -270,10 +270,10 @@ def test_missing_values_in_fit_and_score(table):
 @pytest.mark.parametrize(
     ("function", "after"),
     [
-        ("sum_product._learner.split_rows", 2),
-        ("sum_product._learner.Region", 4),
+        ("_sum_product.split_rows", 2),
+        ("_sum_product.Region", 4),
         ("univariate._polynomials.fit_polynomials", 0),
-        ("sum_product._leaves.PiecewisePolynomial", 2),
+        ("_sum_product_leaves.PiecewisePolynomial", 2),
     ],
     ids=["cutting", "between parts", "choosing polynomials", "building leaves"],
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.learning.parameters.expectation_maximization import likeliest_weights
+from skcircuits.learning.expectation_maximization import likeliest_weights
 
 
 def mean_log_likelihood(log_prob, sample_weight, weights):

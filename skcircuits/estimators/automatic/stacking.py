@@ -17,7 +17,7 @@ from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, inner_fit, whole_fit
 from skcircuits.estimators.shared._new_states import NewStates, numbers_with_masses
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.learning.parameters.expectation_maximization import likeliest_weights
+from skcircuits.learning.expectation_maximization import likeliest_weights
 from skcircuits.parallel import Parallel, delayed
 
 # Of the prior at equal weights. On small tables few rows are held out, and a density that happened

@@ -16,7 +16,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs import FactorGaussian, FactorGaussianLayer, InputUnit
 from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
-from skcircuits.learning.parameters.input_statistics import (
+from skcircuits.learning.input_statistics import (
     MIN_VARIANCE,
     ColumnMoments,
     InputStatistics,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs.johnson import SinhMap
-from skcircuits.learning.parameters.input_statistics import ColumnMoments
+from skcircuits.learning.input_statistics import ColumnMoments
 from skcircuits.numerics._near_range import near_range, without_far
 from skcircuits.numerics._patterns import (
     PatternGroup,

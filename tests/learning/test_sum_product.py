@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Circuit, is_decomposable, is_smooth
-from skcircuits.learning.sum_product._learner import (
+from skcircuits.learning._sum_product import (
     SplitSettings,
     held_out_scores,
     learn_structure,
     split_rows,
     structure_to_unit,
 )
-from skcircuits.learning.sum_product._leaves import (
+from skcircuits.learning._sum_product_leaves import (
     LeafSettings,
     MixedTable,
     _fit_categories,

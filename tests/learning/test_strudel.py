@@ -3,8 +3,8 @@ import pytest
 
 from skcircuits.circuits import is_deterministic, is_smooth, is_structured_decomposable
 from skcircuits.learning import GrowthLimits, StrudelLearner, fit_parameters, grow, learn_mixture
-from skcircuits.learning.strudel._structure import SumNode, bottom_up, route
-from skcircuits.learning.strudel.learner import (
+from skcircuits.learning._strudel_circuit import SumNode, bottom_up, route
+from skcircuits.learning.strudel import (
     SharedStructure,
     _information_sums,
     learn_shared_mixture,

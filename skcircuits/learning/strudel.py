@@ -25,7 +25,7 @@ from scipy.special import xlogy
 
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.exceptions import require
-from skcircuits.learning.strudel._structure import (
+from skcircuits.learning._strudel_circuit import (
     Conditioning,
     Edge,
     Shape,

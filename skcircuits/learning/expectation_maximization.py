@@ -30,7 +30,7 @@ from skcircuits.exceptions import (
     require_count,
     require_non_negative,
 )
-from skcircuits.learning.parameters.input_statistics import (
+from skcircuits.learning.input_statistics import (
     ColumnMoments,
     InputStatistics,
     statistics_of_layer,

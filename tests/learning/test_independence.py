@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, kstest, spearmanr
 
-from skcircuits.learning.sum_product._learner import (
+from skcircuits.learning._sum_product import (
     g_test,
     random_features_test,
     rank_correlation_test,

@@ -1,1 +1,0 @@
-"""Expectation maximisation on any circuit."""

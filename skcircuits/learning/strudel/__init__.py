@@ -1,1 +1,0 @@
-"""Strudel: deterministic circuits grown from data."""

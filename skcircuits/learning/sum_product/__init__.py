@@ -1,1 +1,0 @@
-"""Sum-product networks learned by splitting rows and columns."""
