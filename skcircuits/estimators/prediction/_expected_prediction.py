@@ -30,10 +30,14 @@ from skcircuits.estimators._base import (
     fit_context,
     route_fit_parameters,
 )
-from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.automatic._inner_density import (
+    DENSITY_CONSTRAINTS,
+    EmptyColumnsMixin,
+    IndicatorMixin,
+    InnerDensityMixin,
+)
 from skcircuits.estimators.imputer import CircuitImputer
 from skcircuits.estimators.prediction._measuring import MeasuringMixin
-from skcircuits.estimators.prediction._model_columns import EmptyColumnsMixin, IndicatorMixin
 from skcircuits.estimators.prediction._requirements import (
     check_kind,
     check_reads_columns,
