@@ -12,8 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.tabular._bins import Bins
+from skcircuits.protocols import MAX_SCALES, MIN_RANGE, BoolArray, FloatArray, IntArray
 from skcircuits.tabular._category_groups import CategoryGroups
 from skcircuits.tabular.queries import Boxes
 
@@ -218,3 +217,254 @@ def _are_categories(distinct: FloatArray, max_categories: int) -> bool:
         are_integers
         or distinct[-1] - distinct[0] < _FEW_FLOATS * np.spacing(np.abs(distinct)).max()
     )
+
+
+# How far the bin of a number in many rows reaches around it, as a fraction of the range, where
+# other numbers are too near for a point mass
+_REACH = 1e-3
+# An outermost bin is divided into parts with at least so many rows, each division with as many
+# parameters: its edge, its fraction, and as much again for the choice among all edges
+_MIN_TAIL_ROWS = 5.0
+_TAIL_PARAMETERS = 4.0
+# A point mass takes up the floats beside its number. How far away the next numbers must be, in
+# units of that, so that edges between them stay apart.
+_APART = 4.0
+
+
+@dataclass(frozen=True)
+class Bins:
+    """The states of a numerical column that is cut.
+
+    Each state is a bin with a uniform density, or a point mass: a bin that holds one number and
+    the floats beside it, which count as it. Numbers beyond the bins have the state of the outermost
+    bin on their side, where a part of its mass lies in an exponential tail.
+    """
+
+    edges: FloatArray  # (k + 1,), increasing
+    points: FloatArray  # (k,), numbers of point masses, NaN for other bins
+    tail_fractions: FloatArray  # (2,), of the mass of the outermost states
+    tail_scales: FloatArray  # (2,), mean distances from the outermost edges
+
+    @classmethod
+    def fit(cls, numbers: FloatArray, weight: FloatArray, n_bins: int, shared: FloatArray) -> Bins:
+        """Cut between quantiles of numbers (n,); `shared` are those that many rows have."""
+        distinct, inverse = np.unique(numbers, return_inverse=True)
+        counts = np.bincount(inverse, weight).astype(np.float64)
+        edges, points = _cut(distinct, counts, n_bins, shared)
+        return cls(edges, points, *_tails(distinct, counts, edges))
+
+    def __len__(self) -> int:
+        """Count the states."""
+        return len(self.points)
+
+    def encode(self, numbers: FloatArray) -> FloatArray:
+        """States of numbers (n,), NaN where missing."""
+        # Bins are closed on the left; the last one is closed on both sides
+        state = np.searchsorted(self.edges, numbers, side="right") - 1
+        return np.where(np.isnan(numbers), np.nan, np.clip(state, 0, len(self) - 1))
+
+    def known(self, numbers: FloatArray, states: IntArray) -> FloatArray:
+        """Numbers (n,) of these states, with the floats in the bin of a point mass moved to it."""
+        points = self.points[states]
+        is_beside = (self.edges[states] <= numbers) & (numbers <= self.edges[states + 1])
+        return np.where(is_beside & ~np.isnan(points), points, numbers)
+
+    @property
+    def inside(self) -> FloatArray:
+        """Part of the mass of each state that lies in its bin, (k,)."""
+        inside = np.ones(len(self))
+        inside[0] -= self.tail_fractions[0]
+        inside[-1] -= self.tail_fractions[1]
+        return inside
+
+    @property
+    def volumes(self) -> FloatArray:
+        """Inverse density of each state in its bin, of point masses inverse probability, (k,)."""
+        return np.where(np.isnan(self.points), np.diff(self.edges), 1.0) / self.inside
+
+    def log_volumes(self, numbers: FloatArray, states: IntArray) -> FloatArray:
+        """Log of the inverse density of numbers (n,) in their states."""
+        volumes = np.log(self.volumes)[states]
+        distances = self.edges[0] - numbers, numbers - self.edges[-1]
+        for distance, part, scale in zip(distances, self.tail_fractions, self.tail_scales):
+            beyond = distance > 0.0
+            volumes[beyond] = np.log(scale / part) + distance[beyond] / scale
+        return volumes
+
+    def middles(self, states: IntArray) -> FloatArray:
+        """Middles of the bins of states, or their point masses."""
+        low, high, point = self.edges[states], self.edges[states + 1], self.points[states]
+        # The sum of two large ends might overflow
+        return np.where(np.isnan(point), low + (high - low) / 2, point)
+
+    def draw(self, states: IntArray, rng: np.random.Generator) -> FloatArray:
+        """Draw a number from each state."""
+        within = rng.uniform(self.edges[states], self.edges[states + 1])
+        drawn = np.where(np.isnan(self.points[states]), within, self.points[states])
+        fraction, excess = rng.random(states.shape), rng.exponential(size=states.shape)
+        (left, right), (left_scale, right_scale) = self.tail_fractions, self.tail_scales
+        below = (states == 0) & (fraction < left)
+        above = (states == len(self) - 1) & (fraction >= 1.0 - right)
+        drawn = np.where(below, self.edges[0] - left_scale * excess, drawn)
+        return np.where(above, self.edges[-1] + right_scale * excess, drawn)
+
+    def coverage(self, lower: FloatArray, upper: FloatArray, stop: FloatArray) -> FloatArray:
+        """Part of each state that lies in intervals, (n, k).
+
+        ``lower``, ``upper`` (n,): first and last number, infinite where open; ``stop`` (n,): where
+        intervals end for densities.
+        """
+        lower, upper, stop = lower[:, None], upper[:, None], stop[:, None]
+        covered = np.minimum(stop, self.edges[1:]) - np.maximum(lower, self.edges[:-1])
+        fraction = np.clip(covered / np.diff(self.edges), 0.0, 1.0)
+        is_inside = (lower <= self.points) & (self.points <= upper)
+        fraction = np.where(np.isnan(self.points), fraction, is_inside) * self.inside
+        for state, near, far in (
+            (0, self.edges[0] - stop, self.edges[0] - lower),
+            (-1, lower - self.edges[-1], stop - self.edges[-1]),
+        ):
+            with np.errstate(over="ignore"):
+                near, far = (end[:, 0] / self.tail_scales[state] for end in (near, far))
+            near, far = np.clip(near, 0.0, MAX_SCALES), np.maximum(far, 0.0)
+            # Differences of distances: those of two masses far out would lose digits
+            within = np.exp(-near) * -np.expm1(np.minimum(near - far, 0.0))
+            fraction[:, state] += self.tail_fractions[state] * within
+        return fraction
+
+
+def _cut(
+    distinct: FloatArray, counts: FloatArray, n_bins: int, shared: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Edges of quantile bins, and numbers that are point masses."""
+    masses = counts / counts.sum()
+    is_heavy = (masses >= 1 / n_bins) | np.isin(distinct, shared)
+    is_point = np.zeros(len(distinct), dtype=bool)
+    # Integers reach half a unit around themselves. Other bins have to reach just past the
+    # greatest number.
+    first, last, reach = distinct[0] - 0.5, distinct[-1] + 0.5, None
+    if (distinct != np.floor(distinct)).any():
+        first, last = distinct[0], np.nextafter(distinct[-1], np.inf)
+        around = np.maximum(np.spacing(np.abs(distinct)), MIN_RANGE)
+        is_apart = np.diff(distinct) > _APART * np.maximum(around[1:], around[:-1])
+        is_point = is_heavy & np.append(is_apart, True) & np.append(True, is_apart)
+        reach = np.where(is_point, around, _REACH * (last - first))
+        if is_point[0]:
+            first -= reach[0]
+        if is_point[-1]:
+            last = distinct[-1] + reach[-1]
+    inner = _inner_edges(distinct, masses, n_bins, is_heavy, reach)
+    ends = [first, *inner, last]
+    for low, high in {(ends[0], ends[1]), (ends[-2], ends[-1])}:
+        inside = (low <= distinct) & (distinct < high)
+        divided = _tail_edges(distinct[inside], counts[inside], low, high)
+        inner = np.union1d(inner, divided)
+    # The density of a narrower bin might overflow
+    inner = inner[np.diff(inner, prepend=first) >= MIN_RANGE]
+    edges = np.concatenate([[first], inner, [last]])
+    points = np.full(len(edges) - 1, np.nan)
+    points[np.searchsorted(edges, distinct[is_point], side="right") - 1] = distinct[is_point]
+    return edges, points
+
+
+def _tails(
+    distinct: FloatArray, counts: FloatArray, edges: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Part of the outermost states beyond their bins, and mean distance there, both (2,).
+
+    The next of n + 1 exchangeable numbers falls beyond the first n on one side with probability
+    1 / (n + 1), whatever their distribution: so much of the mass of the outermost state does, but
+    at most half. Where several rows share one number that has the outermost bin to itself, it is
+    likely to be a bound, such as zero of debts: the square of the part remains, as if two in a row
+    had to fall beyond. An exponential tail has no memory: its mean is that of the distances from
+    where the outermost bin begins.
+    """
+    n_rows = counts.sum()
+    mean = np.average(distinct, weights=counts)
+    spread = max(float(np.sqrt(np.average((distinct - mean) ** 2, weights=counts))), MIN_RANGE)
+    fractions, scales = np.empty((2, 2))
+    sides = (distinct < edges[1], edges[1]), (distinct >= edges[-2], edges[-2])
+    for side, (is_own, beginning) in enumerate(sides):
+        own, rows = distinct[is_own], float(counts[is_own].sum())
+        # Of a single bin both tails take a part: something is left between them
+        most = 1.0 / 2.0 if len(edges) > 2 else 1.0 / 3.0
+        fractions[side] = min(n_rows / (n_rows + 1.0) / rows, most)
+        if len(own) > 1:
+            scales[side] = np.average(np.abs(own - beginning), weights=counts[is_own])
+            continue
+        scales[side] = spread
+        if rows > 1.0:
+            fractions[side] **= 2
+    return fractions, scales
+
+
+def _tail_edges(distinct: FloatArray, counts: FloatArray, low: float, high: float) -> list[float]:
+    """Edges that divide an outermost bin, in which the density of a skewed column falls.
+
+    A division in two uniform parts is kept if their likelihood exceeds that of one by the
+    Bayesian information criterion.
+    """
+    if len(distinct) < 2:
+        return []
+    edges = distinct[:-1] + np.diff(distinct) / 2
+    if (distinct == np.floor(distinct)).all():
+        edges = np.floor(edges) + 0.5
+    ends = np.cumsum(counts)
+    total, below = ends[-1], ends[:-1]
+    above = total - below
+    # A bin is closed on the left: an edge that rounds to the lower number would not part them
+    edges = np.where(edges > distinct[:-1], edges, distinct[1:])
+    is_possible = np.minimum(below, above) >= _MIN_TAIL_ROWS
+    is_possible &= np.minimum(edges - low, high - edges) >= MIN_RANGE
+    if not is_possible.any():
+        return []
+    below, above, edges = below[is_possible], above[is_possible], edges[is_possible]
+    gains = below * np.log(below / total * (high - low) / (edges - low))
+    gains += above * np.log(above / total * (high - low) / (high - edges))
+    best = int(gains.argmax())
+    if gains[best] <= _TAIL_PARAMETERS * np.log(total) / 2:
+        return []
+    edge = float(edges[best])
+    is_below = distinct < edge
+    return [
+        *_tail_edges(distinct[is_below], counts[is_below], low, edge),
+        edge,
+        *_tail_edges(distinct[~is_below], counts[~is_below], edge, high),
+    ]
+
+
+def _inner_edges(
+    distinct: FloatArray,
+    masses: FloatArray,
+    n_bins: int,
+    is_heavy: BoolArray,
+    reach: FloatArray | None,
+) -> FloatArray:
+    """Edges between increasing numbers with these fractions of the rows.
+
+    A heavy number has a bin to itself, which reaches only so far around it; None stands for
+    integers, and half a unit.
+    """
+    heavy = np.flatnonzero(is_heavy)
+    after = np.cumsum(masses)
+    before = after - masses
+    fractions = np.arange(1, n_bins) / n_bins
+    holder = np.minimum(np.searchsorted(after, fractions), len(masses) - 1)
+    # On the side of the quantile's number on which fewer rows are misplaced
+    nearest = holder + (fractions - before[holder] >= after[holder] - fractions)
+    cuts = np.unique(np.concatenate([nearest, heavy, heavy + 1]))
+    cuts = cuts[(cuts > 0) & (cuts < len(masses))]
+    low, high = distinct[cuts - 1], distinct[cuts]
+    half = (high - low) / 2
+    if reach is None:
+        half, reach = np.floor(half) + 0.5, np.full(len(distinct), 0.5)
+    low_is_heavy, high_is_heavy = is_heavy[cuts - 1], is_heavy[cuts]
+    # A bin is closed on the left: an edge that rounds to the lower number would not part them
+    edges = [
+        np.where(above > low, above, high)[used]
+        for above, used in (
+            (low + half, ~(low_is_heavy | high_is_heavy)),
+            (low + np.minimum(half, reach[cuts - 1]), low_is_heavy),
+            (high - np.minimum(half, reach[cuts]), high_is_heavy),
+        )
+    ]
+    return np.unique(np.concatenate(edges))
