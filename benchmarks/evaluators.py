@@ -22,8 +22,8 @@ from skcircuits.learning import (
 from skcircuits.learning.latent_tree.learner import _maximize
 from skcircuits.trees import StateLayout, conditional_tables, pair_statistics, tree_unit
 from skcircuits.trees._spanning_trees import sample_spanning_trees
+from skcircuits.trees._trees import TreeInference
 from skcircuits.trees.mixture_of_all_trees._model import MixtureOfAllTrees
-from skcircuits.trees.tree._trees import TreeInference
 
 N_EM_ROWS = 4096
 N_TREES, N_TREE_ROWS = 32, 64

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from skcircuits.circuits import _formats as files
+from skcircuits.circuits._drawing import circuit_svg, describe, to_dot
 from skcircuits.circuits.engine._plan import Plan, compile_list
-from skcircuits.circuits.files import _formats as files
-from skcircuits.circuits.files._drawing import circuit_svg, describe, to_dot
 from skcircuits.circuits.queries._circuit_queries import CircuitQueries
 from skcircuits.circuits.queries._marginals import condition, marginalize
 from skcircuits.circuits.structure.units import (

@@ -43,9 +43,9 @@ from skcircuits.estimators.targets._weighted_samples import (
 from skcircuits.exceptions import must, require_choice, require_count, warn
 from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import float_array
+from skcircuits.stein._collapsed import estimated_seconds
 from skcircuits.stein._ridge import UNIFORM_ERROR
 from skcircuits.stein._targets import is_continuous, state_counts
-from skcircuits.stein.categorical._collapsed import estimated_seconds
 from skcircuits.stein.gram import collapse_cells
 from skcircuits.stein.thinning import positive_curvatures, thin_columns
 

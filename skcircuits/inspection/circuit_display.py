@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from skcircuits.circuits import Circuit
-from skcircuits.circuits.files._drawing import COLORS, SMALL, Drawing, draw_regions, draw_units
+from skcircuits.circuits._drawing import COLORS, SMALL, Drawing, draw_regions, draw_units
 from skcircuits.exceptions import must, require_choice
 from skcircuits.inspection._display import Display, check_has, fit_labels
 

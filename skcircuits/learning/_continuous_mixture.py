@@ -33,7 +33,7 @@ from skcircuits.trees import (
     top_down_order,
     tree_unit,
 )
-from skcircuits.trees.tree._trees import root_at_center
+from skcircuits.trees._trees import root_at_center
 
 _LEAK = 0.01  # slope of an inactive unit
 _FIRST_SPREAD = 0.3  # of the last layer: components start alike, but not equal

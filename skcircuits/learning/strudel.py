@@ -38,7 +38,7 @@ from skcircuits.learning._strudel_circuit import (
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import StateLayout, chow_liu_tree, learn_tree_mixture
-from skcircuits.trees.tree._trees import root_at_center
+from skcircuits.trees._trees import root_at_center
 
 _MAX_MIXTURE_STEPS = 100
 _MIXTURE_PATIENCE = 5

@@ -22,8 +22,7 @@ from skcircuits.parallel import (
     thread_map,
 )
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.stein._targets import is_continuous, without_other_columns
-from skcircuits.stein.categorical._collapsed import (
+from skcircuits.stein._collapsed import (
     MAX_SECONDS,
     check_joint_states,
     estimated_seconds,
@@ -31,7 +30,7 @@ from skcircuits.stein.categorical._collapsed import (
     rows_block,
     shared_block,
 )
-from skcircuits.stein.categorical._measures import (
+from skcircuits.stein._measures import (
     OPERATORS,
     Measures,
     ProductTerm,
@@ -41,6 +40,7 @@ from skcircuits.stein.categorical._measures import (
     state_vectors,
     stein_measures,
 )
+from skcircuits.stein._targets import is_continuous, without_other_columns
 from skcircuits.stein.langevin import langevin_block, radial_profile, score_points
 
 # Blocks this small stay in the cache; a task is large enough to be worth sending to a

@@ -1,5 +1,26 @@
 """Distributions over spanning trees and mixtures of tree distributions."""
 
+from skcircuits.trees._chow_liu import (
+    Completions,
+    TreeMixture,
+    chow_liu_tree,
+    complete_rows,
+    learn_tree_mixture,
+    mixture_circuit,
+    mutual_information,
+    observed_information,
+    observed_tree,
+    pair_statistics,
+)
+from skcircuits.trees._trees import (
+    StateLayout,
+    children_of,
+    conditional_tables,
+    edges_of,
+    maximum_spanning_tree,
+    top_down_order,
+    tree_unit,
+)
 from skcircuits.trees.mixture_of_all_trees._conditionals import (
     MAX_COMPLETIONS,
     MAX_EXACT_COMPLETIONS,
@@ -17,26 +38,6 @@ from skcircuits.trees.mixture_of_all_trees._learning import (
     start_training,
 )
 from skcircuits.trees.mixture_of_all_trees._model import sample_rows, sample_trees, sampled_circuit
-from skcircuits.trees.tree._chow_liu import (
-    TreeMixture,
-    chow_liu_tree,
-    learn_tree_mixture,
-    mixture_circuit,
-    mutual_information,
-    observed_information,
-    observed_tree,
-    pair_statistics,
-)
-from skcircuits.trees.tree._completions import Completions, complete_rows
-from skcircuits.trees.tree._trees import (
-    StateLayout,
-    children_of,
-    conditional_tables,
-    edges_of,
-    maximum_spanning_tree,
-    top_down_order,
-    tree_unit,
-)
 
 __all__ = [
     "MAX_COMPLETIONS",

@@ -20,7 +20,7 @@ from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks, row_slices, thread_map
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.trees.tree._trees import StateLayout
+from skcircuits.trees._trees import StateLayout
 
 # Bytes of Laplacians worked on at once: they stay in cache between the passes over them.
 _CHUNK_BYTES = 4 * 2**20

@@ -13,8 +13,8 @@ from skcircuits.circuits import Circuit, Gaussian
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 from skcircuits.kernels import RBF, Delta, Hamming, Polynomial
+from skcircuits.stein import _collapsed as expected_tables
 from skcircuits.stein import stein_discrepancy, stein_gram, stein_test
-from skcircuits.stein.categorical import _collapsed as expected_tables
 from skcircuits.stein.gram import collapse_cells
 
 STATES = [(3, 3, 3), (2, 2, 2, 2), (3, 2, 4)]

@@ -27,7 +27,7 @@ from skcircuits.learning.univariate._cells import ColumnCells, sharp_breaks
 from skcircuits.learning.univariate._columns import rank_fractions
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import maximum_spanning_tree, observed_information
-from skcircuits.trees.tree._trees import root_at_center
+from skcircuits.trees._trees import root_at_center
 
 # Small tables are divided into blocks, too: with few steps per pass, learning would be slow.
 _MIN_BLOCKS, _MIN_BLOCK_ROWS = 8, 64

@@ -15,6 +15,7 @@ from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees._spanning_trees import sample_spanning_trees
+from skcircuits.trees._trees import TreeInference
 from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_conditionals
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
     WeightedMarginals,
@@ -22,7 +23,6 @@ from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
     sample_completions,
 )
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
-from skcircuits.trees.tree._trees import TreeInference
 
 MAX_COMPLETIONS = 2**17  # completions of one row that are enumerated at most
 MAX_EXACT_COMPLETIONS = 4096  # up to so many, enumeration is no slower than an estimate

@@ -18,6 +18,7 @@ from skcircuits.numerics._arrays import logsumexp, safe_log
 from skcircuits.parallel import memory_bound_chunks, row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees._spanning_trees import log_partitions_and_marginals
+from skcircuits.trees._trees import StateLayout
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
     WeightedMarginals,
     estimate_from_trees,
@@ -25,7 +26,6 @@ from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
     weighted_average,
 )
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, MixtureOfAllTrees
-from skcircuits.trees.tree._trees import StateLayout
 
 # Beyond this log of a weight's mean square, trees vary less than completions do. The bound was
 # found on jester and plants with a tenth to nine tenths of the cells missing.

@@ -24,8 +24,8 @@ from skcircuits.trees._spanning_trees import (
     log_partitions_and_marginals,
     sample_spanning_trees,
 )
+from skcircuits.trees._trees import StateLayout, TreeInference, edges_of
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, MixtureOfAllTrees
-from skcircuits.trees.tree._trees import StateLayout, TreeInference, edges_of
 
 
 class WeightedMarginals(NamedTuple):

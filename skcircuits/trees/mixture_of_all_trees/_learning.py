@@ -19,11 +19,15 @@ from skcircuits.numerics._optimization import Adam
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees._chow_liu import (
+    Completions,
+    learn_tree_mixture,
+    mutual_information,
+    pair_statistics,
+)
+from skcircuits.trees._trees import StateLayout
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 from skcircuits.trees.mixture_of_all_trees._parameters import Parameterization
-from skcircuits.trees.tree._chow_liu import learn_tree_mixture, mutual_information, pair_statistics
-from skcircuits.trees.tree._completions import Completions
-from skcircuits.trees.tree._trees import StateLayout
 
 # Initial edge weights are powers of the mutual informations: the cube is closer to the best
 # trees than the informations themselves. The weakest are raised to a fraction of the strongest

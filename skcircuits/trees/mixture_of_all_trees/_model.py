@@ -31,7 +31,7 @@ from skcircuits.trees._spanning_trees import (
     sample_spanning_trees,
     sum_of_diagonals,
 )
-from skcircuits.trees.tree._trees import (
+from skcircuits.trees._trees import (
     InputMaker,
     StateLayout,
     TreeInference,

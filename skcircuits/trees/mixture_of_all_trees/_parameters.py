@@ -18,10 +18,10 @@ from scipy.linalg import helmert
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.trees._chow_liu import PairStatistics
 from skcircuits.trees._spanning_trees import RowLaplacians
+from skcircuits.trees._trees import StateLayout
 from skcircuits.trees.mixture_of_all_trees._model import LaplacianUpdates, MixtureOfAllTrees
-from skcircuits.trees.tree._chow_liu import PairStatistics
-from skcircuits.trees.tree._trees import StateLayout
 
 _RELATIVE_TOLERANCE = 1e-14  # error of a column sum that counts as rounding, per added cell
 _ABSOLUTE_TOLERANCE = 1e-15  # rows and columns themselves add up to one no better than this

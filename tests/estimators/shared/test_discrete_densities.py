@@ -450,7 +450,7 @@ def test_interrupt_keeps_the_best_so_far(monkeypatch, name, X):
         "strudel": ("skcircuits.learning.strudel.StrudelLearner._split", 5),
         "strudels": ("skcircuits.learning.strudel._shrunken", 3),
         "hidden": ("skcircuits.learning.latent_tree.learner._maximize", 9),
-        "trees": ("skcircuits.trees.tree._chow_liu.chow_liu_tree", 7),
+        "trees": ("skcircuits.trees._chow_liu.chow_liu_tree", 7),
     }[name]
     module, _, function = target.rpartition(".")
     owner = _resolve(module)

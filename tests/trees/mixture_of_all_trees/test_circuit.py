@@ -3,7 +3,7 @@ import pytest
 
 from skcircuits.circuits import Categorical, Circuit, is_decomposable, is_smooth
 from skcircuits.trees import conditional_tables, sample_trees, sampled_circuit, tree_unit
-from skcircuits.trees.tree._trees import TreeInference
+from skcircuits.trees._trees import TreeInference
 from tests.trees.conftest import all_states
 
 

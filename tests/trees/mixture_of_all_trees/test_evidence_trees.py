@@ -4,10 +4,10 @@ from sklearn import config_context
 
 from skcircuits.trees import edges_of, enumerate_evidence, estimate_evidence, sample_completions
 from skcircuits.trees._spanning_trees import sample_spanning_trees
+from skcircuits.trees._trees import TreeInference
 from skcircuits.trees.mixture_of_all_trees._conditionals import enumerate_marginals
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import TreeProposal, estimate_marginals
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, MixtureOfAllTrees
-from skcircuits.trees.tree._trees import TreeInference
 from tests.trees.conftest import all_states, prior_of_trees, random_model
 
 ROWS = np.array([[0, -1, 1, -1], [-1, 2, -1, -1], [1, 0, 1, 0], [-1, -1, -1, -1]])

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from skcircuits.trees import StateLayout
+from skcircuits.trees._chow_liu import PairStatistics
 from skcircuits.trees.mixture_of_all_trees import _parameters
 from skcircuits.trees.mixture_of_all_trees._model import LaplacianUpdates
 from skcircuits.trees.mixture_of_all_trees._parameters import (
@@ -10,7 +11,6 @@ from skcircuits.trees.mixture_of_all_trees._parameters import (
     sum_contrasts,
     to_contrasts,
 )
-from skcircuits.trees.tree._chow_liu import PairStatistics
 from tests.trees.conftest import all_states, random_model
 
 

@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import chisquare
 
 from skcircuits.trees._spanning_trees import sample_spanning_trees
-from skcircuits.trees.tree._trees import TreeInference
+from skcircuits.trees._trees import TreeInference
 from tests.trees.conftest import all_states, random_model, tree_prob
 
 

@@ -10,8 +10,7 @@ from skcircuits.circuits import Categorical, Circuit, Gaussian, Product
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.graphical import FactorGraph, GaussianMRF
 from skcircuits.kernels import RBF, Delta, Hamming, Laplacian, Linear, Polynomial
-from skcircuits.stein._targets import full_conditionals, is_continuous, state_counts
-from skcircuits.stein.categorical._measures import (
+from skcircuits.stein._measures import (
     barker_atoms,
     contract,
     difference_atoms,
@@ -22,6 +21,7 @@ from skcircuits.stein.categorical._measures import (
     state_vectors,
     stein_measures,
 )
+from skcircuits.stein._targets import full_conditionals, is_continuous, state_counts
 
 
 def conditional(p):

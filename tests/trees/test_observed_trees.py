@@ -11,7 +11,7 @@ from skcircuits.trees import (
     mutual_information,
     pair_statistics,
 )
-from skcircuits.trees.tree._chow_liu import mixture_circuit, observed_information, observed_tree
+from skcircuits.trees._chow_liu import mixture_circuit, observed_information, observed_tree
 
 SIZES = [2, 3, 2, 4]
 

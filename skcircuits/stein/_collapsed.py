@@ -31,7 +31,7 @@ from skcircuits.graphical.inference._propagation import joint_table
 from skcircuits.graphical.inference._rows import missing_patterns
 from skcircuits.parallel import memory_bound_chunks, working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.stein.categorical._measures import (
+from skcircuits.stein._measures import (
     Atoms,
     Measures,
     ProductTerm,

@@ -11,8 +11,7 @@ import joblib
 import numpy as np
 import pytest
 
-from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Indicator, Sum
-from skcircuits.circuits.files import _formats
+from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Indicator, Sum, _formats
 from skcircuits.exceptions import CircuitFileError
 from tests.reference.case import for_seeds
 from tests.reference.random_circuits import random_circuit

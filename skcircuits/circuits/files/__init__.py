@@ -1,1 +1,0 @@
-"""File formats, text and drawings of circuits."""

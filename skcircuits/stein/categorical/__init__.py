@@ -1,1 +1,0 @@
-"""Stein kernels over categorical variables, with or without collapsed variables."""

@@ -1,1 +1,0 @@
-"""Distributions over one tree: statistics, learning, inference."""
