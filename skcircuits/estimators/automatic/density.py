@@ -35,9 +35,8 @@ from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._location_model import max_cells
-from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.learning.gaussian_mixture._table import MixtureTable, near_range, without_far
 from skcircuits.learning.univariate._columns import FEW_VALUES, ROWS_PER_VALUE
-from skcircuits.numerics._near_range import near_range, without_far
 from skcircuits.tabular._category_groups import grouped_rows, learn_groups
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.numerics._near_range import near_range, without_far
+from skcircuits.learning.gaussian_mixture._table import near_range, without_far
 
 BULK = np.random.default_rng(0).normal(5.0, 2.0, size=200)
 
