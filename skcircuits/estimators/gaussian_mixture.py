@@ -31,6 +31,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.shared._density import CircuitDensity, check_observed
 from skcircuits.estimators.shared._fitting import drive, warn_not_converged
 from skcircuits.exceptions import must, warn
+from skcircuits.learning._columns import describe_column
 from skcircuits.learning.gaussian_mixture._candidates import (
     KERNELS,
     START_ROWS,
@@ -46,7 +47,6 @@ from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._kernel_density import MAX_KERNEL_ROWS
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_more
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
-from skcircuits.learning.univariate._columns import describe_column
 from skcircuits.tabular._category_groups import grouped_cardinalities, grouped_rows
 from skcircuits.tabular._columns import in_local_time
 

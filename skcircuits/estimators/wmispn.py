@@ -17,6 +17,8 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.learning import expectation_maximization
+from skcircuits.learning._columns import describe_column
+from skcircuits.learning._polynomials import PolynomialSettings
 from skcircuits.learning._sum_product import (
     SplitSettings,
     held_out_scores,
@@ -24,8 +26,6 @@ from skcircuits.learning._sum_product import (
     structure_to_unit,
 )
 from skcircuits.learning._sum_product_leaves import LeafSettings, MixedTable
-from skcircuits.learning.univariate._columns import describe_column
-from skcircuits.learning.univariate._polynomials import PolynomialSettings
 from skcircuits.tabular import column_mask
 from skcircuits.tabular._category_groups import grouped_cardinalities, grouped_rows
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skcircuits.learning.univariate._columns import frequencies
+from skcircuits.learning._columns import frequencies
 from skcircuits.numerics._arrays import logsumexp, observed_ranges
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 

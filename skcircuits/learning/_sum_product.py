@@ -20,8 +20,8 @@ from scipy.special import chdtrc, ndtri, xlogy
 
 from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.structure.units import Unit
+from skcircuits.learning._columns import rank_fractions, standardized
 from skcircuits.learning._sum_product_leaves import LeafSettings, MixedTable, Priors, fit_leaves
-from skcircuits.learning.univariate._columns import rank_fractions, standardized
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 

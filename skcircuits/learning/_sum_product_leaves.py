@@ -15,17 +15,16 @@ import numpy as np
 
 from skcircuits.circuits import Categorical, Gaussian, MultivariateGaussian, PiecewisePolynomial
 from skcircuits.circuits.inputs import InputUnit
-from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
-from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.learning.univariate._cells import ColumnCells
-from skcircuits.learning.univariate._columns import MixedColumn, smoothed_masses
-from skcircuits.learning.univariate._polynomials import (
+from skcircuits.learning._columns import ColumnCells, MixedColumn, smoothed_masses
+from skcircuits.learning._polynomials import (
     Density,
     PolynomialSettings,
     Samples,
     fit_densities,
     tail_fraction,
 )
+from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
+from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.protocols import FloatArray, IntArray
 
 LeafFamily = Literal["polynomial", "histogram", "gaussian", "multivariate"]

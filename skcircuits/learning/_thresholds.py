@@ -20,13 +20,17 @@ from skcircuits.circuits import Categorical, Circuit, Product, Sum
 from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.inputs.restriction._evidence import LEAST_MASS, within
 from skcircuits.circuits.structure.units import Unit, rebuild, topological_order
+from skcircuits.learning._columns import (
+    frequencies,
+    log_likelihood,
+    rank_fractions,
+    smoothed_masses,
+)
 from skcircuits.learning._sum_product import (
     g_test,
     rank_correlation_test,
     rank_levels,
 )
-from skcircuits.learning.univariate._cells import log_likelihood
-from skcircuits.learning.univariate._columns import frequencies, rank_fractions, smoothed_masses
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Rows of the first look at all pairs of columns, and how often neighbours in the order of a number

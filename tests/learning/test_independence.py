@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, kstest, spearmanr
 
+from skcircuits.learning._columns import rank_fractions
 from skcircuits.learning._sum_product import (
     g_test,
     random_features_test,
     rank_correlation_test,
     rank_levels,
 )
-from skcircuits.learning.univariate._columns import rank_fractions
 
 
 def test_g_test_agrees_with_scipy():

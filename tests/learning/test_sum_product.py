@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Circuit, is_decomposable, is_smooth
+from skcircuits.learning._columns import PSEUDO_ROWS, describe_column
 from skcircuits.learning._sum_product import (
     SplitSettings,
     held_out_scores,
@@ -16,7 +17,6 @@ from skcircuits.learning._sum_product_leaves import (
     MixedTable,
     _fit_categories,
 )
-from skcircuits.learning.univariate._columns import PSEUDO_ROWS, describe_column
 
 
 def mixed_table(X, cardinalities, weights=None):

@@ -21,6 +21,7 @@ from skcircuits.estimators.shared._density import (
 )
 from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
 from skcircuits.exceptions import must
+from skcircuits.learning._columns import FEW_VALUES, ROWS_PER_VALUE
 from skcircuits.learning._thresholds import find_thresholds, with_decided
 from skcircuits.learning.gaussian_mixture._candidates import (
     MAX_DENSE_COLUMNS,
@@ -36,7 +37,6 @@ from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._location_model import max_cells
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, near_range, without_far
-from skcircuits.learning.univariate._columns import FEW_VALUES, ROWS_PER_VALUE
 from skcircuits.tabular._category_groups import grouped_rows, learn_groups
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")

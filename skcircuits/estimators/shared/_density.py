@@ -36,7 +36,7 @@ from skcircuits.estimators.shared.queries._mixin import ConditionalDensity, Quer
 from skcircuits.estimators.shared.queries._totals import as_box, restricted_to_totals
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning import expectation_maximization
-from skcircuits.learning.univariate._columns import describe_column
+from skcircuits.learning._columns import describe_column
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts
 from skcircuits.tabular import Discretizer

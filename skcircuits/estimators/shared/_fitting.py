@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.estimators._base import Interval, fit_context
 from skcircuits.exceptions import warn
-from skcircuits.learning.univariate._columns import FEW_VALUES, HEAVY_FRACTION
+from skcircuits.learning._columns import FEW_VALUES, HEAVY_FRACTION
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import MIN_RANGE
 

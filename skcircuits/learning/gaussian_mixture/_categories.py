@@ -15,9 +15,8 @@ from typing import Literal
 import numpy as np
 
 from skcircuits.circuits import PiecewisePolynomial
+from skcircuits.learning._columns import ColumnCells, MixedColumn
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.learning.univariate._cells import ColumnCells
-from skcircuits.learning.univariate._columns import MixedColumn
 from skcircuits.protocols import FloatArray, IntArray
 
 CovarianceType = Literal["full", "shrunk", "tied", "factor", "diag"]

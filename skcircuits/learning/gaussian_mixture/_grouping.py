@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from skcircuits.learning._columns import PointMasses, describe_column
 from skcircuits.learning.gaussian_mixture._categories import GroupedColumn
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
 from skcircuits.learning.gaussian_mixture._learner import (
@@ -17,7 +18,6 @@ from skcircuits.learning.gaussian_mixture._learner import (
     learn_gaussian_mixture,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
-from skcircuits.learning.univariate._columns import PointMasses, describe_column
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.protocols import FloatArray, IntArray
 

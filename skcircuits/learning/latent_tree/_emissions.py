@@ -21,11 +21,10 @@ import numpy as np
 
 from skcircuits.circuits import Categorical, MultivariateGaussian, Sum
 from skcircuits.circuits.structure.units import Unit
+from skcircuits.learning._columns import ColumnCells, MixedColumn, standardized
 from skcircuits.learning.gaussian_mixture._categories import Sums
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation, FullGaussians
 from skcircuits.learning.latent_tree.rows import LatentRows
-from skcircuits.learning.univariate._cells import ColumnCells
-from skcircuits.learning.univariate._columns import MixedColumn, standardized
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray

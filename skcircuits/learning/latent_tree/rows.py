@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from skcircuits.learning.univariate._columns import MixedColumn, describe_column
+from skcircuits.learning._columns import MixedColumn, describe_column
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees import StateLayout
 

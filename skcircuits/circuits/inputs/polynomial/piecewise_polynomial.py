@@ -27,7 +27,7 @@ from skcircuits.circuits.inputs.polynomial._groups import (
     ManyIntervals,
     PolynomialGroup,
 )
-from skcircuits.circuits.inputs.polynomial._pieces import PolynomialPieces
+from skcircuits.circuits.inputs.polynomial._pieces import PolynomialPieces, knot_windows
 from skcircuits.circuits.inputs.registry import (
     Scaled,
     divergence,
@@ -38,7 +38,6 @@ from skcircuits.circuits.inputs.registry import (
 )
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import float_array, safe_log
-from skcircuits.numerics._bsplines import knot_windows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import MAX_SCALES, FloatArray, IntArray
 
@@ -267,7 +266,7 @@ class PiecewisePolynomial(InputUnit):
         -------
         mean, variance : float
             The moments of the basis functions are computed from their knots (see
-            :func:`skcircuits.numerics._bsplines.knot_windows`), those of tails and atoms directly.
+            ``knot_windows``), those of tails and atoms directly.
         """
         # A normalised B-spline is the density of a random convex combination of its knots
         windows = knot_windows(self.knots[None], self.degree)[0]

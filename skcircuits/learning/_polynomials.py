@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from skcircuits.numerics._bsplines import basis_cdf, uniform_weights
+from skcircuits.circuits.inputs.polynomial._pieces import basis_cdf, uniform_weights
 from skcircuits.protocols import FloatArray, IntArray
 
 # Numbers of intervals and degrees that the information criterion chooses among.

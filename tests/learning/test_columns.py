@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.learning.univariate._columns import MAX_GRID, describe_column
+from skcircuits.learning._columns import MAX_GRID, describe_column
 
 
 def described(values, **options):

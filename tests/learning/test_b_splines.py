@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from skcircuits.learning.univariate._polynomials import (
+from skcircuits.circuits.inputs.polynomial._pieces import basis_cdf, knot_windows
+from skcircuits.learning._polynomials import (
     PolynomialSettings,
     Samples,
     fit_densities,
     fit_polynomials,
     tail_fraction,
 )
-from skcircuits.numerics._bsplines import basis_cdf, knot_windows
 
 SETTINGS = PolynomialSettings()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import BSpline
 
-from skcircuits.numerics._bsplines import (
+from skcircuits.circuits.inputs.polynomial._pieces import (
     basis_cdf,
     density_pieces,
     knot_windows,

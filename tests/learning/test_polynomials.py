@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Circuit, PiecewisePolynomial
-from skcircuits.learning.univariate._polynomials import PolynomialSettings, Samples, fit_polynomials
+from skcircuits.learning._polynomials import PolynomialSettings, Samples, fit_polynomials
 
 
 def samples_of(values, resolution=1e-9):

@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Circuit
-from skcircuits.learning.univariate._cells import MAX_CELLS, ColumnCells, sharp_breaks
-from skcircuits.learning.univariate._columns import describe_column
+from skcircuits.learning._columns import (
+    MAX_CELLS,
+    ColumnCells,
+    describe_column,
+    sharp_breaks,
+)
 
 
 def make_cells(values, weights=None):

@@ -1,1 +1,0 @@
-"""Densities of one column."""
