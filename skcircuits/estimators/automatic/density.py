@@ -32,10 +32,10 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     choose_single,
     pool_size,
 )
+from skcircuits.learning.gaussian_mixture._categories import max_cells
 from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
-from skcircuits.learning.gaussian_mixture._location_model import max_cells
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, near_range, without_far
 from skcircuits.tabular._category_groups import grouped_rows, learn_groups
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.learning.gaussian_mixture._categories import CovarianceType
+from skcircuits.learning.gaussian_mixture._full_gaussians import CovarianceType
 from skcircuits.learning.gaussian_mixture._held_out import (
     Criterion,
     HeldOutCells,

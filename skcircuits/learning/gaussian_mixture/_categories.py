@@ -1,26 +1,36 @@
-"""Columns of a Gaussian mixture that are not Gaussian: one table of categories per component.
+"""Categorical columns of Gaussian mixtures: independent in a component, or in the location model.
 
-No Gaussian can give a single number a probability, and few have a shape that is uniform or has
-peaks at its ends. In each component, a grouped numerical column has a probability of each of its
-frequent values and of a few groups of other numbers, as a categorical column has of its categories.
-Within a group, numbers are distributed as in the whole table.
+In the general location model there is a component for each combination of categories. The cells of
+the contingency table of some categorical columns follow a log-linear model with the
+two-way interactions that are supported by the rows. Within a cell the numbers are Gaussian, with a
+common covariance and means that are sums of effects, one per category (Olkin and Tate,
+1961, "Multivariate Correlation Models with Mixed Discrete and Continuous Variables"; Little and
+Schluchter, 1985, "Maximum Likelihood Estimation for Mixed Continuous and Categorical Data with
+Missing Values"). Few rows therefore suffice to learn how numbers depend on many categories. A
+latent class is a further categorical column, which is never observed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from itertools import combinations
+from typing import Self
 
 import numpy as np
+from scipy.special import gammaln
 
-from skcircuits.circuits import PiecewisePolynomial
-from skcircuits.learning._columns import ColumnCells, MixedColumn
+from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians, Sums
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-CovarianceType = Literal["full", "shrunk", "tied", "factor", "diag"]
-Sums = tuple[FloatArray, ...]
+_MAX_CELLS = 256
+_MAX_WORK = 3_000_000  # cells x rows x numbers of one iteration
+_N_SWEEPS = 6
+_EFFECT_ROWS = (0.5, 1e4)  # least and most rows that the prior of an effect may weigh
+_FIRST_EFFECT_ROWS = 5.0
+_INTERCEPT_ROWS = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,72 +108,289 @@ class CategoryExpectation:
         return tuple(counts)
 
 
-# Most groups of numbers without point masses, and rows of each: every component has as many
-# parameters
-_MAX_GROUPS, _GROUP_ROWS = 8, 10.0
+def max_cells(n_rows: int, n_numbers: int) -> int:
+    """Most combinations of categories for so many rows: time and memory grow with rows x cells."""
+    return min(_MAX_CELLS, _MAX_WORK // max(1, n_rows * n_numbers))
 
 
 @dataclass(frozen=True, eq=False)
-class GroupedColumn:
-    """A numerical column as groups of its cells."""
+class Cells:
+    """Combinations of categories, and of a latent class, that are components."""
 
-    cells: ColumnCells
-    groups: IntArray  # (n_cells,), each point mass one of its own
-    fractions: FloatArray  # (n_cells,), probabilities given the group
-    log_density: float  # mean over left-out rows without point masses
-
-    @classmethod
-    def fit_all(
-        cls, columns: Sequence[MixedColumn], X: FloatArray, weights: FloatArray
-    ) -> list[GroupedColumn]:
-        """Group the cells of some columns of a table (n, d)."""
-        seen = [~np.isnan(X[:, c.variable]) & (weights > 0) for c in columns]
-        values = [X[own, c.variable] for c, own in zip(columns, seen, strict=True)]
-        parts = [weights[own] for own in seen]
-        cells = ColumnCells.fit_all(columns, values, parts)
-        return [cls._group(*own) for own in zip(cells, values, parts, strict=True)]
+    columns: tuple[int, ...]  # that span the cells
+    levels: IntArray  # (K, len(columns) + 1), categories, the latent class last
+    sizes: tuple[int, ...]  # number of levels of each
+    associated: BoolArray  # (q, q), which columns depend on one another
+    prior_rows: float  # rows of independent columns that the prior weighs
 
     @classmethod
-    def _group(cls, cells: ColumnCells, values: FloatArray, weights: FloatArray) -> GroupedColumn:
-        """Group the cells of one column by their frequencies."""
-        n_atoms = len(cells.column.atoms)
-        codes = cells.encode(values).astype(np.intp)
-        counts = np.bincount(codes, weights, minlength=cells.n_cells).astype(np.float64)
-        # Frequencies of neighbouring cells are smoothed as in a tree with a single state
-        smoother, masses = cells.choose_smoother(counts[None], 1.0)
-        others = masses[n_atoms:-2]
-        n_groups = int(np.clip(counts[n_atoms:].sum() // _GROUP_ROWS, 1, _MAX_GROUPS))
-        ranks = (np.cumsum(others) - others / 2) / others.sum()
-        inner = np.unique(np.floor(ranks * n_groups), return_inverse=True)[1]
-        # The tails belong to the outermost groups
-        groups = np.concatenate([np.arange(n_atoms), n_atoms + inner, n_atoms + inner[[0, -1]]])
-        fractions = masses / np.bincount(groups, masses)[groups]
-        return cls(cells, groups, fractions, _left_out(cells, counts, masses, smoother))
+    def span(cls, table: MixtureTable, n_classes: int) -> Cells:
+        """Cross the most informative columns, as many as the work allows."""
+        gains = _pair_gains(table)
+        associated = gains.max(axis=2) > 0.0
+        together = gains[associated].sum(axis=0)
+        prior_rows = PRIOR_ROWS[together.argmax()] if associated.any() else PRIOR_ROWS[0]
+        information = _number_information(table) + np.maximum(gains.max(axis=2), 0.0).sum(axis=1)
+
+        most = max_cells(*table.numbers.shape)
+        chosen: list[int] = []
+        n_cells = n_classes
+        # Greedily: a column of many categories may leave no room for others
+        for column in np.argsort(-information, kind="stable"):
+            if n_cells * table.category_counts[column] <= most:
+                chosen.append(int(column))
+                n_cells *= int(table.category_counts[column])
+        columns = tuple(sorted(chosen))
+        sizes = (*(int(table.category_counts[j]) for j in columns), n_classes)
+        levels = np.stack(np.unravel_index(np.arange(n_cells), sizes), axis=1)
+        return cls(columns, levels, sizes, associated, float(prior_rows))
 
     @property
-    def n_groups(self) -> int:
-        """Number of groups."""
-        return int(self.groups.max()) + 1
+    def outside(self) -> list[int]:
+        """Categorical columns that do not span the cells."""
+        return [j for j in range(len(self.associated)) if j not in self.columns]
 
-    def encode(self, values: FloatArray) -> FloatArray:
-        """Number the groups of values (n,); NaN where missing."""
-        cells = self.cells.encode(values)
-        return np.where(np.isnan(cells), np.nan, self.groups[np.nan_to_num(cells).astype(np.intp)])
+    def marginal_entries(self) -> list[IntArray]:
+        """Entry of each cell in the one-way marginals, and in the relevant two-way ones."""
+        latent = len(self.columns)
+        result = list(self.levels.T)
+        for a, b in combinations(range(latent + 1), 2):
+            # A latent class is there to depend on all columns
+            if b == latent or self.associated[self.columns[a], self.columns[b]]:
+                result.append(self.levels[:, a] * self.sizes[b] + self.levels[:, b])
+        return result
 
-    def unit(self, probabilities: FloatArray) -> PiecewisePolynomial:
-        """The distribution with probabilities (n_groups,) of the groups."""
-        return self.cells.unit(self.cells.normalized(probabilities[self.groups] * self.fractions))
+    def outside_marginal_entries(self, column: int, size: int) -> list[IntArray]:
+        """The same of the table (K, size), row by row, of a column that does not span cells."""
+        n_cells = len(self.levels)
+        own = np.tile(np.arange(size), n_cells)
+        result = [np.repeat(np.arange(n_cells), size), own]
+        for a, levels in enumerate(self.levels.T):
+            if a == len(self.columns) or self.associated[self.columns[a], column]:
+                result.append(np.repeat(levels, size) * size + own)
+        return result
+
+    def design(self) -> tuple[FloatArray, IntArray]:
+        """Indicator columns (K, p) of a constant and all levels, and the factor (p,) of each."""
+        blocks = [np.ones((len(self.levels), 1))]
+        factors = [-1]
+        for j, size in enumerate(self.sizes):
+            blocks.append(self.levels[:, j, None] == np.arange(size))
+            factors += [j] * size
+        return np.hstack(blocks).astype(np.float64), np.array(factors)
 
 
-def _left_out(
-    cells: ColumnCells, counts: FloatArray, masses: FloatArray, smoother: FloatArray
-) -> float:
-    """Mean log density of a row under the smoothed histogram of the others.
+def _indicators(table: MixtureTable) -> list[FloatArray]:
+    """Indicator columns (n, n_categories_j) of each categorical column."""
+    return [
+        (column[:, None] == np.arange(size)).astype(np.float64)
+        for column, size in zip(table.codes.T, table.category_counts, strict=True)
+    ]
 
-    `counts`, `masses` (n_cells,): of all rows; one pseudo-row is distributed like `masses`.
+
+def _pair_gains(table: MixtureTable) -> FloatArray:
+    """Evidence (q, q, len(PRIOR_ROWS)) for dependent pairs of categories, from rows with both."""
+    indicators = _indicators(table)
+    gains = np.full((len(indicators), len(indicators), len(PRIOR_ROWS)), -np.inf)
+    for (i, first), (j, second) in combinations(enumerate(indicators), 2):
+        gains[i, j] = gains[j, i] = dependence_gains((first.T * table.weights) @ second)
+    return gains
+
+
+def _number_information(table: MixtureTable) -> FloatArray:
+    """Information in nats of each categorical column about the numbers of all rows, shape (q,).
+
+    From the fraction of the variance between categories, minus its expectation by chance.
     """
-    inner = slice(len(cells.column.atoms), -2)
-    own = np.minimum(counts, 1.0) * np.diagonal(smoother)
-    likely = (counts @ smoother - own + masses)[inner] / max(counts.sum(), 1.0)
-    logs = np.log(likely) - np.log(np.diff(cells.edges))
-    return float(counts[inner] @ logs / max(counts[inner].sum(), 1e-300))
+    seen = ~np.isnan(table.numbers)
+    numbers = np.nan_to_num(table.numbers)
+    result = []
+    for own in _indicators(table):
+        weighted = own.T * table.weights
+        counts, sums = weighted @ seen, weighted @ numbers
+        n_seen = np.maximum(counts.sum(axis=0), 1.0)
+        between = (sums**2 / np.maximum(counts, 1e-300)).sum(axis=0) / n_seen
+        # k categories explain (k - 1) / n of a variance by chance
+        fraction = np.clip(between - (own.shape[1] - 1) / n_seen, 0.0, 0.99)
+        result.append(-0.5 * float(n_seen @ np.log1p(-fraction)))
+    return np.array(result)
+
+
+@dataclass(frozen=True, eq=False)
+class LocationCategories(Categories):
+    """Categories given the cell: certain for the columns that span the cells.
+
+    Those of another column follow a log-linear model with its two-way interactions with the
+    columns of the cells. `independent` (K,): probabilities of the cells were all columns
+    independent, which are the prior.
+    """
+
+    cells: Cells
+    independent: FloatArray
+
+    @classmethod
+    def start(cls, table: MixtureTable, cells: Cells, pseudo_count: float) -> LocationCategories:
+        """Independent columns."""
+        marginal = Categories.marginal(table, pseudo_count)
+        n_cells = len(cells.levels)
+        independent = np.full(n_cells, 1.0 / cells.sizes[-1])
+        tables = [np.repeat(own, n_cells, axis=0) for own in marginal.log_probabilities]
+        for i, j in enumerate(cells.columns):
+            level = cells.levels[:, i, None]
+            independent *= marginal.marginals[j][level[:, 0]]
+            certain = level == np.arange(cells.sizes[i])
+            tables[j] = np.where(certain, 0.0, -np.inf)
+        return cls(tuple(tables), marginal.marginals, pseudo_count, cells, independent)
+
+    def n_parameters(self) -> int:
+        """Count the free parameters given the cell."""
+        free = sum(size - 1 for size in self.cells.sizes)
+        return sum((len(self.marginals[j]) - 1) * (1 + free) for j in self.cells.outside)
+
+    def weights(self, counts: FloatArray, pseudo_count: float) -> FloatArray:
+        """Probabilities of the cells, shrunk towards independence."""
+        smoothed = counts + self.cells.prior_rows * self.independent
+        table = fit_marginals(smoothed, self.cells.marginal_entries(), self.independent, _N_SWEEPS)
+        return table / table.sum()
+
+    def maximize(self, sums: Sums) -> Categories:
+        """Fit the columns that do not span the cells."""
+        tables = list(self.log_probabilities)
+        for j in self.cells.outside:
+            independent = np.outer(self.independent, self.marginals[j])
+            smoothed = sums[j] + self.cells.prior_rows * independent
+            entries = self.cells.outside_marginal_entries(j, independent.shape[1])
+            table = fit_marginals(smoothed.ravel(), entries, independent.ravel(), _N_SWEEPS)
+            # Logarithms of zero would make expected counts NaN
+            table = np.maximum(table.reshape(independent.shape), 1e-300)
+            tables[j] = np.log(table / table.sum(axis=1, keepdims=True))
+        return replace(self, log_probabilities=tuple(tables))
+
+    def log_prior(self, weights: FloatArray, pseudo_count: float) -> float:
+        """Log prior up to a constant, as the contribution of pseudo-rows."""
+        total = float(self.independent @ np.log(weights))
+        for j in self.cells.outside:
+            total += float(self.independent @ self.log_probabilities[j] @ self.marginals[j])
+        return self.cells.prior_rows * total
+
+
+@dataclass(frozen=True, eq=False)
+class LocationGaussians(FullGaussians):
+    """Gaussians with one covariance, and means that are sums of effects of the levels."""
+
+    design: FloatArray  # (K, p), which effects a cell has
+    factors: IntArray  # (p,), column of each effect, -1 for the constant
+    effect_rows: FloatArray  # (p,), that the prior of each effect, at zero, weighs
+    effects: FloatArray  # (p, c)
+
+    @classmethod
+    def start(cls, table: MixtureTable, cells: Cells, class_rows: float) -> LocationGaussians:
+        """Standard normal in all cells."""
+        size = table.numbers.shape[1]
+        design, factors = cells.design()
+        # The constant is hardly shrunk: it is the mean of all rows
+        rows = np.where(factors < 0, _INTERCEPT_ROWS, _FIRST_EFFECT_ROWS)
+        # Effects of classes have no column to learn their prior from
+        rows[factors == len(cells.columns)] = class_rows
+        means = np.zeros((len(design), size))
+        stack = GaussianStack(means, np.eye(size)[None], np.zeros(len(design), np.intp))
+        effects = np.zeros((len(factors), size))
+        prior = (np.eye(size), 1.0, 0.0, table.jitter)
+        return cls(stack, "tied", *prior, design, factors, rows, effects)
+
+    def n_parameters(self) -> int:
+        """Count the free parameters: effects that are not redundant, and one covariance."""
+        size = self.stack.n_columns
+        # Effects of all levels of a column add up to a constant, which is one already
+        n_effects = 1 + sum(np.sum(self.factors == j) - 1 for j in set(self.factors) - {-1})
+        return int(n_effects) * size + size * (size + 1) // 2
+
+    def adapt(self, sums: Sums, completeness: float) -> Self:
+        """Learn the priors of the effects of each observed column, and of the covariance.
+
+        One iteration of expectation maximisation for the variance of a column's effects,
+        relative to the covariance of the numbers (automatic relevance determination).
+        """
+        counts, first, _ = sums
+        inverse = np.linalg.inv(self._normal_matrix(counts * completeness))
+        effects = inverse @ (self.design.T @ first * completeness)
+        size = self.stack.n_columns
+        squares = np.einsum("pi,ij,pj->p", effects, self.stack.precisions[0], effects)
+        rows = np.array(self.effect_rows)
+        for j in set(self.factors) - {-1, self.factors[-1]}:
+            own = self.factors == j
+            # E |effect|² = mean² + variance, in units of the covariance of the numbers
+            energy = squares[own].sum() + size * np.diag(inverse)[own].sum()
+            rows[own] = np.clip(size * own.sum() / max(energy, 1e-300), *_EFFECT_ROWS)
+        adapted = replace(self, effect_rows=rows)
+        return super(LocationGaussians, adapted).adapt(sums, completeness)
+
+    def maximize(self, sums: Sums) -> LocationGaussians:
+        """Effects by ridge regression on the levels, and the covariance around them."""
+        updated = super().maximize(sums)
+        return replace(self, stack=updated.stack, effects=self._new_effects(sums))
+
+    def log_prior(self) -> float:
+        """Log prior up to a constant, as the contribution of pseudo-rows."""
+        precision = self.stack.precisions[0]
+        pulls = np.einsum("pi,ij,pj,p->", self.effects, precision, self.effects, self.effect_rows)
+        return super().log_prior() - 0.5 * float(pulls)
+
+    def _normal_matrix(self, counts: FloatArray) -> FloatArray:
+        """Weighted squares of the design plus the prior, shape (p, p)."""
+        return self.design.T @ (counts[:, None] * self.design) + np.diag(self.effect_rows)
+
+    def _new_effects(self, sums: Sums) -> FloatArray:
+        counts, first, _ = sums
+        # Ridge regression: each effect has as many rows at zero as its prior weighs
+        effects = np.linalg.solve(self._normal_matrix(counts), self.design.T @ first)
+        return np.asarray(effects, dtype=np.float64)
+
+    def _scatter(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
+        """Means of the cells, and the scatter around them and of the effects around zero."""
+        _, first, second = sums
+        means = self.design @ self._new_effects(sums)
+        return means, second - means.T @ first
+
+
+#: Rows of independent columns that a table of counts may be smoothed by.
+PRIOR_ROWS = np.geomspace(1.0, 1000.0, 13)
+
+
+def dependence_gains(counts: FloatArray) -> FloatArray:
+    """Log Bayes factors for the dependence of two columns, one for each of `PRIOR_ROWS`.
+
+    Counts (r, c) have a Dirichlet prior at independence that weighs so many rows, against
+    independence for sure. Both have the marginals of the counts, smoothed by one row spread
+    evenly (Good, 1965, "The Estimation of Probabilities").
+    """
+    total = counts.sum()
+    marginals = [
+        (counts.sum(axis=axis) + 1.0 / counts.shape[1 - axis]) / (total + 1.0) for axis in (1, 0)
+    ]
+    independent = np.outer(*marginals)
+    # The ratio of the marginal likelihoods of both, where the multinomial coefficients cancel
+    prior = PRIOR_ROWS[:, None, None] * independent
+    evidence = (gammaln(counts + prior) - gammaln(prior)).sum(axis=(1, 2))
+    evidence += gammaln(PRIOR_ROWS) - gammaln(PRIOR_ROWS + total)
+    return evidence - (counts * np.log(independent)).sum()
+
+
+def fit_marginals(
+    counts: FloatArray, marginals: Sequence[IntArray], start: FloatArray, n_sweeps: int
+) -> FloatArray:
+    """Fit a table (n_cells,) to the marginals of some counts by iterative proportional fitting.
+
+    Each of `marginals` (n_cells,) is the entry of a marginal to which a cell contributes. The table
+    keeps the interactions of `start` that no marginal contains, so that a product of one-way tables
+    ends as the maximum likelihood estimate of the log-linear model with these marginals; no step
+    lowers the likelihood (Bishop, Fienberg and Holland, 1975, "Discrete Multivariate Analysis").
+    """
+    table = start * (counts.sum() / start.sum())
+    wanted = [np.bincount(marginal, counts) for marginal in marginals]
+    for _ in range(n_sweeps):
+        for marginal, target in zip(marginals, wanted, strict=True):
+            reached = np.bincount(marginal, table)
+            # Deming and Stephan (1940); cells that the start excludes stay zero
+            table = table * (target / np.maximum(reached, 1e-300))[marginal]
+    return table

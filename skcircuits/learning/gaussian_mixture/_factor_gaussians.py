@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs import FactorGaussian, FactorGaussianLayer, InputUnit
-from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
+from skcircuits.learning.gaussian_mixture._full_gaussians import CovarianceType, Sums
 from skcircuits.learning.input_statistics import (
     MIN_VARIANCE,
     ColumnMoments,

@@ -17,16 +17,18 @@ much narrower than the shared covariance, but often of the same shape.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from scipy import sparse
 from scipy.special import gammaln
 
-from skcircuits.learning.gaussian_mixture._categories import CovarianceType, Sums
 from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, center_rows
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.protocols import BoolArray, FloatArray
+
+CovarianceType = Literal["full", "shrunk", "tied", "factor", "diag"]
+Sums = tuple[FloatArray, ...]
 
 # Rows with uncorrelated columns of unit variance that all covariances together have: too few to
 # matter, but they keep covariances positive definite. One covariance, of all rows, is drawn towards

@@ -1,4 +1,9 @@
-"""Which numerical columns of a Gaussian mixture are grouped instead.
+"""Numerical columns of a Gaussian mixture that are grouped instead, and which are.
+
+No Gaussian can give a single number a probability, and few have a shape that is uniform or has
+peaks at its ends. In each component, a grouped numerical column has a probability of each of its
+frequent values and of a few groups of other numbers, as a categorical column has of its categories.
+Within a group, numbers are distributed as in the whole table.
 
 A column that is uniform or has several peaks needs many Gaussians, and none are left for it where
 columns nearly determine one another. With groups of its numbers, it has the right shape, but
@@ -8,10 +13,13 @@ few components over transformed columns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
-from skcircuits.learning._columns import PointMasses, describe_column
-from skcircuits.learning.gaussian_mixture._categories import GroupedColumn
+from skcircuits.circuits import PiecewisePolynomial
+from skcircuits.learning._columns import ColumnCells, MixedColumn, PointMasses, describe_column
 from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
 from skcircuits.learning.gaussian_mixture._learner import (
     EMSettings,
@@ -24,6 +32,75 @@ from skcircuits.protocols import FloatArray, IntArray
 # Components of the mixture, rows of each, at least, and iterations. It sees no more rows
 _N_COMPONENTS, _COMPONENT_ROWS, _N_ITERATIONS, _MAX_ROWS = 8, 20, 20, 2000
 _MIN_GAIN = 0.02  # nats per row by which a column must gain to be grouped
+# Most groups of numbers without point masses, and rows of each: every component has as many
+# parameters
+_MAX_GROUPS, _GROUP_ROWS = 8, 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedColumn:
+    """A numerical column as groups of its cells."""
+
+    cells: ColumnCells
+    groups: IntArray  # (n_cells,), each point mass one of its own
+    fractions: FloatArray  # (n_cells,), probabilities given the group
+    log_density: float  # mean over left-out rows without point masses
+
+    @classmethod
+    def fit_all(
+        cls, columns: Sequence[MixedColumn], X: FloatArray, weights: FloatArray
+    ) -> list[GroupedColumn]:
+        """Group the cells of some columns of a table (n, d)."""
+        seen = [~np.isnan(X[:, c.variable]) & (weights > 0) for c in columns]
+        values = [X[own, c.variable] for c, own in zip(columns, seen, strict=True)]
+        parts = [weights[own] for own in seen]
+        cells = ColumnCells.fit_all(columns, values, parts)
+        return [cls._group(*own) for own in zip(cells, values, parts, strict=True)]
+
+    @classmethod
+    def _group(cls, cells: ColumnCells, values: FloatArray, weights: FloatArray) -> GroupedColumn:
+        """Group the cells of one column by their frequencies."""
+        n_atoms = len(cells.column.atoms)
+        codes = cells.encode(values).astype(np.intp)
+        counts = np.bincount(codes, weights, minlength=cells.n_cells).astype(np.float64)
+        # Frequencies of neighbouring cells are smoothed as in a tree with a single state
+        smoother, masses = cells.choose_smoother(counts[None], 1.0)
+        others = masses[n_atoms:-2]
+        n_groups = int(np.clip(counts[n_atoms:].sum() // _GROUP_ROWS, 1, _MAX_GROUPS))
+        ranks = (np.cumsum(others) - others / 2) / others.sum()
+        inner = np.unique(np.floor(ranks * n_groups), return_inverse=True)[1]
+        # The tails belong to the outermost groups
+        groups = np.concatenate([np.arange(n_atoms), n_atoms + inner, n_atoms + inner[[0, -1]]])
+        fractions = masses / np.bincount(groups, masses)[groups]
+        return cls(cells, groups, fractions, _left_out(cells, counts, masses, smoother))
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return int(self.groups.max()) + 1
+
+    def encode(self, values: FloatArray) -> FloatArray:
+        """Number the groups of values (n,); NaN where missing."""
+        cells = self.cells.encode(values)
+        return np.where(np.isnan(cells), np.nan, self.groups[np.nan_to_num(cells).astype(np.intp)])
+
+    def unit(self, probabilities: FloatArray) -> PiecewisePolynomial:
+        """The distribution with probabilities (n_groups,) of the groups."""
+        return self.cells.unit(self.cells.normalized(probabilities[self.groups] * self.fractions))
+
+
+def _left_out(
+    cells: ColumnCells, counts: FloatArray, masses: FloatArray, smoother: FloatArray
+) -> float:
+    """Mean log density of a row under the smoothed histogram of the others.
+
+    `counts`, `masses` (n_cells,): of all rows; one pseudo-row is distributed like `masses`.
+    """
+    inner = slice(len(cells.column.atoms), -2)
+    own = np.minimum(counts, 1.0) * np.diagonal(smoother)
+    likely = (counts @ smoother - own + masses)[inner] / max(counts.sum(), 1.0)
+    logs = np.log(likely) - np.log(np.diff(cells.edges))
+    return float(counts[inner] @ logs / max(counts[inner].sum(), 1e-300))
 
 
 def grouped_columns(

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skcircuits.learning.gaussian_mixture._categories import Categories, Sums
-from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
+from skcircuits.learning.gaussian_mixture._categories import Categories
+from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians, Sums
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._gaussian_stack import GaussianStack

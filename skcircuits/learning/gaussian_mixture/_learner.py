@@ -12,24 +12,25 @@ from skcircuits.learning._k_means import k_means, nearest_centres
 from skcircuits.learning.gaussian_mixture._categories import (
     Categories,
     CategoryExpectation,
-    CovarianceType,
-    Sums,
+    Cells,
+    LocationCategories,
+    LocationGaussians,
 )
 from skcircuits.learning.gaussian_mixture._factor_gaussians import (
     FactorExpectation,
     FactorGaussians,
 )
-from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation, FullGaussians
+from skcircuits.learning.gaussian_mixture._full_gaussians import (
+    CovarianceType,
+    FullExpectation,
+    FullGaussians,
+    Sums,
+)
 from skcircuits.learning.gaussian_mixture._kernel_density import (
     KernelCategories,
     KernelExpectation,
     KernelGaussians,
     log_leave_out,
-)
-from skcircuits.learning.gaussian_mixture._location_model import (
-    Cells,
-    LocationCategories,
-    LocationGaussians,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._arrays import logsumexp

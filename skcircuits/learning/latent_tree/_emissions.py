@@ -22,8 +22,11 @@ import numpy as np
 from skcircuits.circuits import Categorical, MultivariateGaussian, Sum
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.learning._columns import ColumnCells, MixedColumn, standardized
-from skcircuits.learning.gaussian_mixture._categories import Sums
-from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation, FullGaussians
+from skcircuits.learning.gaussian_mixture._full_gaussians import (
+    FullExpectation,
+    FullGaussians,
+    Sums,
+)
 from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns

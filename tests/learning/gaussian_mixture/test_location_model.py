@@ -4,14 +4,14 @@ from scipy.optimize import minimize
 from scipy.stats import dirichlet_multinomial, multinomial
 
 from skcircuits import GaussianMixtureDensity
-from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
-from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
-from skcircuits.learning.gaussian_mixture._location_model import (
+from skcircuits.learning.gaussian_mixture._categories import (
     PRIOR_ROWS,
     Cells,
     dependence_gains,
     fit_marginals,
 )
+from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
+from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
 CARDINALITIES = np.array([0, 3, 0, 4, 2])
@@ -73,7 +73,7 @@ def test_a_combination_that_no_row_has_is_possible():
 
 
 def test_columns_outside_the_cells_depend_on_them(monkeypatch):
-    monkeypatch.setattr("skcircuits.learning.gaussian_mixture._location_model._MAX_CELLS", 12)
+    monkeypatch.setattr("skcircuits.learning.gaussian_mixture._categories._MAX_CELLS", 12)
     X, _ = additive_table(missing=0.0)
     X[:, 4] = X[:, 1] > 0.5
     _, states = learn(X)
@@ -109,7 +109,7 @@ def test_margins_are_fitted_as_the_likelihood_asks():
 def test_cells_stay_within_the_work(monkeypatch):
     table = MixtureTable.prepare(additive_table()[0], CARDINALITIES)
     assert len(Cells.span(table, 1).levels) == 24
-    monkeypatch.setattr("skcircuits.learning.gaussian_mixture._location_model._MAX_WORK", 600 * 4)
+    monkeypatch.setattr("skcircuits.learning.gaussian_mixture._categories._MAX_WORK", 600 * 4)
     # the column that says most about the numbers stays
     assert Cells.span(table, 1).columns == (0,)
 
