@@ -28,9 +28,9 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.numerics._optimization import Optimizer
 from skcircuits.parallel import row_slices
-from skcircuits.particles._fields import Field
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.particles.directions import (
+    Field,
     centred_rows,
     for_each_chunk,
     kernel_sums,

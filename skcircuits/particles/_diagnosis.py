@@ -19,9 +19,8 @@ import numpy as np
 from scipy.stats import norm
 
 from skcircuits.particles._cloud import scores_at
-from skcircuits.particles._importance import WeightedDraws
+from skcircuits.particles._importance import Moments, WeightedDraws
 from skcircuits.particles._metric import CoordinateMetric, DiagonalMetric
-from skcircuits.particles._moments import Moments
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 

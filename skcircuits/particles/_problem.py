@@ -35,7 +35,6 @@ from skcircuits.particles._cloud import (
     variance_change,
 )
 from skcircuits.particles._diagnosis import LOOKS, Diagnosis, diagnose, diagnose_by_draws
-from skcircuits.particles._fields import Field, RandomScopes, make_field
 from skcircuits.particles._importance import draw_from_modes
 from skcircuits.particles._metric import (
     MAX_LEARNED,
@@ -49,7 +48,7 @@ from skcircuits.particles._metric import (
     fit_sparse_metric,
     is_concave,
 )
-from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
+from skcircuits.particles._neighborhoods import Bucket, Neighborhoods, RandomScopes
 from skcircuits.particles._steps import (
     StepSchedule,
     SVGDState,
@@ -58,6 +57,7 @@ from skcircuits.particles._steps import (
     preconditioned_steps,
     svgd_steps,
 )
+from skcircuits.particles.directions import Field, make_field
 from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
 
 # Starting particles, and draws of a Gaussian, at which a log density must be concave.

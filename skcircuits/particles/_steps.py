@@ -23,10 +23,9 @@ from skcircuits.particles._cloud import (
     finite_scores,
     relative_force,
 )
-from skcircuits.particles._fields import Field, KernelField, LinearField, SumField
 from skcircuits.particles._metric import CoordinateMetric, HessianProbe, Metric
 from skcircuits.particles._neighborhoods import Neighborhoods
-from skcircuits.particles.directions import centred_rows
+from skcircuits.particles.directions import Field, KernelField, LinearField, SumField, centred_rows
 from skcircuits.protocols import FloatArray
 
 # Steps stay long for this fraction of the iterations, then shrink geometrically to this fraction

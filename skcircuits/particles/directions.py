@@ -1,4 +1,4 @@
-"""The directions of SVGD in the internal layout, one row per coordinate.
+"""The directions of SVGD in the internal layout, one row per coordinate, and fields of them.
 
 Source: Wang, Zeng and Liu, "Stein variational message passing for continuous graphical models",
 ICML 2018, equation (8). With s_i the score of node i, K^i the RBF kernel over the closed
@@ -18,11 +18,16 @@ wrong if few particles are repelled by an RBF kernel alone.
 Every sum has the form Σ_k v_k K^i_kl for a few rows v, with K^i_kl = exp(-|x^k_C - x^l_C|² / h_i).
 Kernel matrices are computed tile by tile in cache and never stored. Bandwidths follow the median
 rule: factor × (median distance in the scope)².
+
+A velocity field is an object with one method, ``velocity(rows, scores, iteration)``. Sums of
+kernels give sums of fields: `make_field` assembles the `kernel` of `GraphicalSVGDSampler`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,12 +35,15 @@ from numpy.typing import ArrayLike
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array, single_or_double
 from skcircuits.parallel import row_slices, thread_map
-from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
+from skcircuits.particles._neighborhoods import Bucket, Neighborhoods, RandomScopes
 from skcircuits.protocols import FloatArray, IntArray
 
 # Kernel tiles of this size stay in the second-level cache between the product that
 # makes them, the exponential and the product that consumes them.
 TILE_BYTES = 2**20
+# Bandwidths follow the spread of the particles, which changes slowly, and their median
+# costs more than an iteration.
+ITERATIONS_PER_BANDWIDTH = 10
 
 
 def kernel_sums(
@@ -273,6 +281,121 @@ def linear_direction(
     largest_scope = int(neighborhoods.scope_sizes.max())
     for_each_chunk(move, neighborhoods, largest_scope * n_particles * rows.itemsize, n_jobs)
     return direction
+
+
+class Field(Protocol):
+    """Interface of velocity fields."""
+
+    def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
+        """Give the velocity of every coordinate."""
+
+
+class KernelField:
+    """SVGD with fixed scopes and bandwidths by the median rule."""
+
+    def __init__(
+        self, neighborhoods: Neighborhoods, bandwidth_factor: float = 1.0, n_jobs: int | None = None
+    ) -> None:
+        self._neighborhoods = neighborhoods
+        self._bandwidth_factor = bandwidth_factor
+        self._n_jobs = n_jobs
+        self._bandwidths: FloatArray | None = None
+
+    def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
+        """Compute the direction; every tenth iteration measures the bandwidths again."""
+        if self._bandwidths is None or iteration % ITERATIONS_PER_BANDWIDTH == 0:
+            self._bandwidths = median_bandwidths(
+                rows, self._neighborhoods, factor=self._bandwidth_factor, n_jobs=self._n_jobs
+            )
+        return kernel_direction(rows, scores, self._neighborhoods, self._bandwidths, self._n_jobs)
+
+
+class RandomField:
+    """Kernels over a few random neighbours each, drawn anew in every iteration."""
+
+    def __init__(self, scopes: RandomScopes, field_over: Callable[[Neighborhoods], Field]) -> None:
+        self._scopes = scopes
+        self._field_over = field_over
+
+    def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
+        """Compute the direction under the neighbourhoods of this iteration."""
+        field = self._field_over(self._scopes.draw(iteration))
+        return field.velocity(rows, scores, iteration)
+
+
+class LinearField:
+    """The linear kernel on the blanket."""
+
+    def __init__(self, neighborhoods: Neighborhoods, n_jobs: int | None = None) -> None:
+        self._neighborhoods = neighborhoods
+        self._n_jobs = n_jobs
+
+    def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
+        """Compute the direction of the linear kernel."""
+        return linear_direction(rows, scores, self._neighborhoods, self._n_jobs)
+
+    def add_velocity(
+        self, rows: FloatArray, scores: FloatArray, weight: float, out: FloatArray
+    ) -> None:
+        """Add the direction to another, without an array of its own."""
+        linear_direction(rows, scores, self._neighborhoods, self._n_jobs, weight=weight, out=out)
+
+
+class SumField:
+    """A weighted sum of fields; those of weight zero cost nothing."""
+
+    def __init__(self, *terms: tuple[float, Field]) -> None:
+        self._terms = terms
+
+    def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
+        """Add up the velocities."""
+        total: FloatArray | None = None
+        for weight, field in self._terms:
+            if not weight:
+                continue
+            if total is None:
+                total = field.velocity(rows, scores, iteration)
+                total *= weight
+            elif isinstance(field, LinearField):
+                field.add_velocity(rows, scores, weight, total)
+            else:
+                total += weight * field.velocity(rows, scores, iteration)
+        return np.zeros_like(scores) if total is None else total
+
+
+def make_field(
+    kernel: str,
+    graph: Neighborhoods,
+    scopes: RandomScopes | None = None,
+    *,
+    bandwidth_factor: float = 1.0,
+    linear_weight: float = 0.0,
+    local_weight: float = 0.5,
+    n_jobs: int | None = None,
+) -> Field:
+    """Assemble the velocity field of a kernel."""
+
+    def rbf_and_linear(
+        seen: Neighborhoods, blanket: Neighborhoods | None = None, weight: float = 1.0
+    ) -> Field:
+        return SumField(
+            (weight, KernelField(seen, bandwidth_factor, n_jobs)),
+            (linear_weight, LinearField(seen if blanket is None else blanket, n_jobs)),
+        )
+
+    everything = Neighborhoods.complete(graph.n_coordinates)
+    # The linear term keeps to the blanket even where the RBF kernel sees everything: the blanket
+    # is where the moments of the target are decided.
+    if kernel in ("graphical", "global"):
+        return rbf_and_linear(graph if kernel == "graphical" else everything, graph)
+    if kernel not in ("random", "combine") or scopes is None:
+        condition = "be 'graphical', 'global', or with scopes 'random' or 'combine'"
+        raise ValueError(must("kernel", condition, kernel=kernel, scopes=scopes))
+    # The global part sees the joint distribution, the local part keeps the variances.
+    local_weight = 1.0 if kernel == "random" else local_weight
+    local = RandomField(scopes, partial(rbf_and_linear, weight=local_weight))
+    remaining = KernelField(everything, bandwidth_factor, n_jobs)
+    return SumField((1.0, local), (1.0 - local_weight, remaining))
 
 
 def svgd_direction(

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from skcircuits.particles._fields import RandomScopes
-from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._neighborhoods import Neighborhoods, RandomScopes
 
 
 def scopes_by_coordinate(neighborhoods):

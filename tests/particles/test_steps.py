@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from skcircuits.graphical import GaussianMRF
-from skcircuits.particles._fields import (
+from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._problem import SVGDProblem
+from skcircuits.particles._steps import StepSchedule
+from skcircuits.particles.directions import (
     KernelField,
     LinearField,
     RandomScopes,
     SumField,
+    centred_rows,
     make_field,
 )
-from skcircuits.particles._neighborhoods import Neighborhoods
-from skcircuits.particles._problem import SVGDProblem
-from skcircuits.particles._steps import StepSchedule
-from skcircuits.particles.directions import centred_rows
 
 
 @pytest.fixture
