@@ -291,8 +291,8 @@ def _pad(matrix: sparse.csr_array, rows: IntArray, fill: int) -> IntArray:
 class RandomScopes:
     """Draws D_i, node i and at most ``n_neighbors - 1`` others of its blanket.
 
-    These scopes are those of Wang, Zeng and Liu, ICML 2018, section 4.1. A draw is determined by the seed and the iteration and covers all nodes, so that it does not
-    depend on the worker that computes a node.
+    As in Wang, Zeng and Liu, ICML 2018, section 4.1. A draw is determined by the seed and the
+    iteration and covers all nodes, so that it does not depend on the worker that computes a node.
     """
 
     def __init__(

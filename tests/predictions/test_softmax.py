@@ -12,7 +12,7 @@ from sklearn.svm import LinearSVC
 from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
 from skcircuits.predictions import find_closed_form
 from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response
-from skcircuits.predictions.models._softmax import SoftmaxForm
+from skcircuits.predictions.models._links import SoftmaxForm
 
 NAN = np.nan
 

@@ -47,11 +47,12 @@ from skcircuits.predictions.models._links import (
     EXPONENTIAL,
     LOGISTIC,
     LinkForm,
+    SoftmaxForm,
     fourier_form,
+    one_versus_rest_form,
     score_form,
 )
 from skcircuits.predictions.models._piecewise import piecewise_form
-from skcircuits.predictions.models._softmax import SoftmaxForm, one_versus_rest_form
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 REGRESSORS = (

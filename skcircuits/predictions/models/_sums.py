@@ -49,8 +49,13 @@ from skcircuits.predictions.models._linear import (
     build_log_linear,
     linear_form,
 )
-from skcircuits.predictions.models._links import BOTH, LOGISTIC, LinkForm, score_form
-from skcircuits.predictions.models._softmax import one_versus_rest_form
+from skcircuits.predictions.models._links import (
+    BOTH,
+    LOGISTIC,
+    LinkForm,
+    one_versus_rest_form,
+    score_form,
+)
 from skcircuits.predictions.models._trees import build_trees, is_sum_of_trees
 from skcircuits.protocols import FloatArray, IntArray
 
