@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from numbers import Real
 from typing import Any
@@ -136,6 +136,27 @@ class Scatter:
 def spread_rows(n_rows: int, n_wanted: int) -> IntArray:
     """Indices of at most so many rows, evenly spread."""
     return np.linspace(0, n_rows - 1, min(n_rows, n_wanted)).astype(np.int64)
+
+
+def scores_at(grad_log_prob: Callable[[FloatArray], FloatArray], points: FloatArray) -> FloatArray:
+    """Evaluate the score of a target at points (n, d), in their precision, and check its shape."""
+    # A copy is cheap compared with what follows, and some targets write into their argument
+    scores = np.asarray(grad_log_prob(points.copy(order="K")), dtype=points.dtype)
+    _require_shape(scores, points.shape, "grad_log_prob", "a gradient")
+    return scores
+
+
+def log_probs_at(log_prob: Callable[[FloatArray], FloatArray], points: FloatArray) -> FloatArray:
+    """Evaluate the log density of a target at points (n, d), and check its shape, (n,)."""
+    values = np.asarray(log_prob(points.copy(order="K")), dtype=np.float64)
+    _require_shape(values, points.shape[:1], "log_prob_unnormalized", "a number")
+    return values
+
+
+def _require_shape(values: FloatArray, shape: tuple[int, ...], function: str, what: str) -> None:
+    if values.shape != shape:
+        condition, way_out = f"give an array of shape {shape}", f"It is {what} for every row of X."
+        raise ValueError(must(f"{function} of the target", condition, way_out, shape=values.shape))
 
 
 def divisors(values: FloatArray) -> FloatArray:

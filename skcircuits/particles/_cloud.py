@@ -26,6 +26,7 @@ from typing import Protocol
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import scores_at
 from skcircuits.numerics._optimization import Optimizer
 from skcircuits.parallel import row_slices
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
@@ -275,31 +276,6 @@ def require_finite_scores(scores: FloatArray, coordinates: FloatArray, numbers: 
             at=float(coordinates[coordinate, particle]),
         )
     )
-
-
-def scores_at(grad_log_prob: Callable[[FloatArray], FloatArray], points: FloatArray) -> FloatArray:
-    """Evaluate the score and check its shape."""
-    # A copy is cheap compared with the kernels, and some targets write into their argument.
-    scores = np.asarray(grad_log_prob(points.copy(order="K")), dtype=points.dtype)
-    if scores.shape != points.shape:
-        condition = f"give an array of shape {points.shape}"
-        way_out = "It is a gradient for every row of X."
-        raise ValueError(
-            must("grad_log_prob of the target", condition, way_out, shape=scores.shape)
-        )
-    return scores
-
-
-def log_probs_at(log_prob: Callable[[FloatArray], FloatArray], points: FloatArray) -> FloatArray:
-    """Evaluate the log density, (n,), and check its shape."""
-    values = np.asarray(log_prob(points.copy(order="K")), dtype=np.float64)
-    if values.shape != points.shape[:1]:
-        condition = f"give an array of shape {points.shape[:1]}"
-        way_out = "It is a number for every row of X."
-        raise ValueError(
-            must("log_prob_unnormalized of the target", condition, way_out, shape=values.shape)
-        )
-    return values
 
 
 class PartialTarget:

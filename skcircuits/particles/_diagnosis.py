@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import norm
 
-from skcircuits.particles._cloud import scores_at
+from skcircuits.numerics._arrays import scores_at
 from skcircuits.particles._importance import Moments, WeightedDraws
 from skcircuits.particles._metric import CoordinateMetric, DiagonalMetric
 from skcircuits.particles._neighborhoods import Neighborhoods
@@ -210,7 +210,7 @@ class Diagnosis:
         far = np.flatnonzero(wrong & ~(np.abs(self.shift) <= SHIFT_BOUND))
         if far.size:
             found.append(
-                f"the means of {some(far, names)} are off by up to "
+                f"{_subject('mean', far, names)} off by up to "
                 f"{np.abs(self.shift[far]).max():.2g} standard deviations"
             )
         ratio = np.maximum(self.variance_ratio, 1e-300)
@@ -218,7 +218,7 @@ class Diagnosis:
             off = np.flatnonzero(wrong & (excess > VARIANCE_BOUND))
             if off.size:
                 found.append(
-                    f"the variances of {some(off, names)} are too {name}, by about "
+                    f"{_subject('variance', off, names)} too {name}, by about "
                     f"{excess[off].max():.2g} x"
                 )
         return found
@@ -270,7 +270,13 @@ def some(coordinates: IntArray, names: Sequence[str] | None) -> str:
     labels = coordinates[:5].tolist()
     shown = ", ".join(str(j if names is None else names[j]) for j in labels)
     more = f", ... ({coordinates.size} of them)" if coordinates.size > 5 else ""
-    return f"coordinates {shown}{more}"
+    return f"{'coordinate' if coordinates.size == 1 else 'coordinates'} {shown}{more}"
+
+
+def _subject(noun: str, coordinates: IntArray, names: Sequence[str] | None) -> str:
+    """Name a moment of a few coordinates, with its verb."""
+    own = some(coordinates, names)
+    return f"the {noun} of {own} is" if coordinates.size == 1 else f"the {noun}s of {own} are"
 
 
 def nodes_outside_blankets(

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from skcircuits.numerics._arrays import spread_rows
+from skcircuits.numerics._arrays import log_probs_at, scores_at, spread_rows
 from skcircuits.numerics._optimization import Optimizer, make_optimizer
 from skcircuits.parallel import row_slices
 from skcircuits.particles._cloud import (
@@ -28,9 +28,7 @@ from skcircuits.particles._cloud import (
     discrepancies_over,
     finite_scores,
     inner_layout,
-    log_probs_at,
     require_finite_scores,
-    scores_at,
     total_discrepancy,
     variance_change,
 )

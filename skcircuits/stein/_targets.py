@@ -9,7 +9,7 @@ import numpy as np
 
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._arrays import integers
+from skcircuits.numerics._arrays import integers, log_probs_at
 from skcircuits.protocols import DiscreteTarget, FloatArray, IntArray
 
 
@@ -88,12 +88,7 @@ def _check_all_categorical(target: DiscreteTarget) -> None:
 
 def log_probabilities(target: DiscreteTarget, X: FloatArray) -> FloatArray:
     """Evaluate a categorical target and check the result."""
-    # Some targets write into their argument
-    values = np.asarray(target.log_prob_unnormalized(X.copy()), dtype=np.float64)
-    if values.shape != (len(X),):
-        raise ValueError(
-            must("log_prob_unnormalized(X)", f"have shape ({len(X)},)", shape=values.shape)
-        )
+    values = log_probs_at(target.log_prob_unnormalized, X)
     # NaN and inf would pass for rates of 0 or 1/2, and weights would look right.
     wrong = np.isnan(values) | np.isposinf(values)
     if wrong.any():

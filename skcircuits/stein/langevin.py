@@ -12,7 +12,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import float_array, scores_at
 from skcircuits.protocols import DifferentiableTarget, FloatArray, ImmutableMixin, IntArray
 from skcircuits.stein._targets import own_columns
 
@@ -120,9 +120,7 @@ class ScoredPoints:
 
 def score_points(target: DifferentiableTarget, X: FloatArray) -> ScoredPoints:
     """Evaluate the score function of a target."""
-    scores = np.asarray(target.grad_log_prob(X.copy()), dtype=np.float64)
-    if scores.shape != X.shape:
-        raise ValueError(must("grad_log_prob(X)", f"have shape {X.shape}", shape=scores.shape))
+    scores = scores_at(target.grad_log_prob, X)
     columns = own_columns(target, X.shape[1])
     X, scores = X[:, columns], scores[:, columns]
     return ScoredPoints(X - X.mean(axis=0), scores)

@@ -169,7 +169,7 @@ def test_targets_that_fail_out_of_their_support_are_compared():
         warnings.simplefilter("error")
         weights = BBISWeighter(target=Gamma()).fit(X).weights_
     np.testing.assert_allclose(weights @ X, 2.0, atol=0.2)
-    with pytest.warns(UserWarning, match="variances of coordinates 0 are too small"):
+    with pytest.warns(UserWarning, match="variance of coordinate 0 is too small"):
         weights = BBISWeighter(target=Gamma()).fit(0.6 * X).weights_
     assert weights @ (0.6 * X[:, 0] - weights @ (0.6 * X[:, 0])) ** 2 < 2.0 / 1.5
 
@@ -278,7 +278,7 @@ def test_wrong_fractions_of_modes_are_warned_of():
     )
     X = np.random.default_rng(0).normal(size=(200, 2))
     X[:, 0] += np.repeat([-4.0, 4.0], 100)
-    with pytest.warns(UserWarning, match="by weighted draws, the means of coordinates 0"):
+    with pytest.warns(UserWarning, match="by weighted draws, the mean of coordinate 0"):
         BBISWeighter(target=model).fit(X)
 
 

@@ -56,7 +56,7 @@ def complete_rows(target, samples, weights, *, max_rows=None):
         return drawn.reshape(-1, samples.shape[1]), np.tile(weights[used] / n_draws, n_draws)
     for row, weight in zip(samples[used], weights[used]):
         completed = _enumerate_states(row, target.cardinalities)
-        log_prob = target.log_prob_unnormalized(completed)
+        log_prob = log_probabilities(target, completed)
         # p(hidden | observed): the states of the row are common to all completions.
         rows.append(completed)
         probabilities.append(weight * softmax(log_prob))
