@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit, logit
 
 from skcircuits.learning._columns import frequencies
 from skcircuits.numerics._arrays import logsumexp, observed_ranges
@@ -42,15 +43,23 @@ class SelfMasking:
     """How values of missing cells differ from what the other cells of the row tell."""
 
     chances: FloatArray  # (d,), that cells are missing because of their values
-    shifts: FloatArray  # (d,), of the means of numbers
+    shifts: FloatArray  # (d,), of the means of numbers, or of the log odds of the greater of two
     log_odds: dict[int, FloatArray]  # of the categories (k,) of some columns
     least: FloatArray  # (d,), of the observed numbers
     most: FloatArray  # (d,)
+    is_binary: BoolArray  # (d,), columns of two numbers
 
     def shifted(self, means: FloatArray) -> FloatArray:
         """Means (n, d) of missing numbers, in the observed range if they were there before."""
         low, high = np.fmin(self.least, means), np.fmax(self.most, means)
-        return np.clip(means + self.shifts, low, high)
+        result = np.clip(means + np.where(self.is_binary, 0.0, self.shifts), low, high)
+        own = np.flatnonzero(self.is_binary)
+        # The mean tells the probability of the greater number, whose odds change as a category's
+        least, width = self.least[own], self.most[own] - self.least[own]
+        with np.errstate(divide="ignore"):  # certain ones stay so
+            log_odds = logit(np.clip((means[:, own] - least) / width, 0.0, 1.0))
+        result[:, own] = least + width * expit(log_odds + self.shifts[own])
+        return result
 
     def tilted(self, tables: Mapping[int, FloatArray]) -> dict[int, FloatArray]:
         """Probabilities (n, k) of missing categories, up to constants."""
@@ -98,18 +107,25 @@ def learn_self_masking(
     chances[columns] = _own_chances(evidences)
     if chances.max() <= 0.5:
         return None
-    # A normal distribution times exp(b x) has its mean shifted by b times its variance
+    # A normal distribution times exp(b x) has its mean shifted by b times its variance; of two
+    # numbers, the log odds are shifted by b times their distance
     seen, scale = ~np.isnan(X), _scales(X)
     variances = _ordinary_variances(np.where(seen, X - means, 0.0) / scale, seen.sum(axis=0))
+    is_binary = np.zeros(X.shape[1], dtype=bool)
     shifts, log_odds = np.zeros(X.shape[1]), {}
+    least, most = observed_ranges(X)
     for j, slope in zip(columns.tolist(), slopes, strict=True):
         if chances[j] <= 0.5:
             continue
         if j in tables:
             log_odds[j] = chances[j] * slope
         else:
-            shifts[j] = chances[j] * slope[0] * variances[j] * scale[j]
-    return SelfMasking(chances, shifts, log_odds, *observed_ranges(X))
+            is_binary[j] = (
+                least[j] < most[j] and np.isin(X[seen[:, j], j], [least[j], most[j]]).all()
+            )
+            factor = (most[j] - least[j]) / scale[j] if is_binary[j] else variances[j] * scale[j]
+            shifts[j] = chances[j] * slope[0] * factor
+    return SelfMasking(chances, shifts, log_odds, least, most, is_binary)
 
 
 def _explained_columns(missing: BoolArray) -> IntArray:

@@ -117,14 +117,16 @@ def test_missing_values_of_normal_distributions_are_shifted_by_slope_times_varia
 
 
 def test_values_stay_in_the_observed_range():
-    masking = SelfMasking(np.ones(2), np.array([5.0, -0.5]), {}, np.zeros(2), np.ones(2))
+    shifts, is_binary = np.array([5.0, -0.5]), np.zeros(2, bool)
+    masking = SelfMasking(np.ones(2), shifts, {}, np.zeros(2), np.ones(2), is_binary)
     shifted = masking.shifted(np.array([[0.5, 0.2], [1.5, 0.8]]))
     assert_allclose(shifted, [[1.0, 0.0], [1.5, 0.3]])
 
 
-def test_probabilities_of_missing_categories_follow_bayes_rule():
+@pytest.mark.parametrize("are_categories", [True, False])
+def test_probabilities_of_missing_states_follow_bayes_rule(are_categories):
     rng = np.random.default_rng(2)
-    n_rows, chances = 3000, np.array([0.2, 0.4])  # that a cell of either category is missing
+    n_rows, chances = 3000, np.array([0.2, 0.4])  # that a cell of either state is missing
     complete = (factor_table(rng, n_rows) > 0.0).astype(int)
     X = np.where(rng.random(complete.shape) < chances[complete], np.nan, complete)
     tables, truths = {}, {}
@@ -137,12 +139,27 @@ def test_probabilities_of_missing_categories_follow_bayes_rule():
         tables[j] /= tables[j].sum(axis=1, keepdims=True)
         truths[j] = likely * chances
         truths[j] /= truths[j].sum(axis=1, keepdims=True)
-    found = learn_self_masking(X, np.zeros(X.shape), tables)
+    if are_categories:
+        found = learn_self_masking(X, np.zeros(X.shape), tables)
+        tilted = [table[:, 1] / table.sum(axis=1) for table in found.tilted(tables).values()]
+    else:  # two numbers, 3 and 7
+        means = 3.0 + 4.0 * np.stack([table[:, 1] for table in tables.values()], axis=1)
+        found = learn_self_masking(3.0 + 4.0 * X, means, {})
+        tilted = ((found.shifted(means) - 3.0) / 4.0).T
     assert (found.chances > 0.9).all()
-    tilted = found.tilted(tables)
-    for j, truth in truths.items():
-        estimate = tilted[j] / tilted[j].sum(axis=1, keepdims=True)
-        assert np.abs(estimate - truth).mean() < 0.6 * np.abs(tables[j] - truth).mean()
+    for j, estimate in enumerate(tilted):
+        truth, before = truths[j][:, 1], tables[j][:, 1]
+        assert np.abs(estimate - truth).mean() < 0.6 * np.abs(before - truth).mean()
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_odds_of_two_numbers_are_tilted():
+    shifts = np.array([np.log(3.0)])
+    masking = SelfMasking(
+        np.ones(1), shifts, {}, np.array([2.0]), np.array([4.0]), np.ones(1, bool)
+    )
+    # Odds of 1/3 become 1; what is certain stays so, and so does what densities put beyond
+    assert_allclose(masking.shifted(np.array([[2.5], [2.0], [4.0], [1.9]])), [[3.0], [2], [4], [2]])
 
 
 def test_evidence_of_a_regression_is_that_of_a_normal_distribution():
