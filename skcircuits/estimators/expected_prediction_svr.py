@@ -9,6 +9,7 @@ from sklearn.svm import SVR
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_memory
 
+from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
     TABLE_CONSTRAINTS,
     HasMethods,
@@ -20,11 +21,7 @@ from skcircuits.estimators._base import (
     fit_context,
     inherit_documentation,
 )
-from skcircuits.estimators.automatic._inner_density import (
-    DENSITY_CONSTRAINTS,
-    EmptyColumnsMixin,
-    InnerDensityMixin,
-)
+from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.prediction._measuring import MeasuringMixin
 from skcircuits.estimators.shared._completion import with_possible_evidence
@@ -46,7 +43,6 @@ _MAX_ITER = 10**7
 class ExpectedPredictionSVR(
     KernelParametersMixin,
     MeasuringMixin,
-    EmptyColumnsMixin,
     InnerDensityMixin,
     RegressorMixin,
     BaseEstimator,
@@ -217,12 +213,13 @@ class ExpectedPredictionSVR(
             The fitted model.
         """
         n_columns = self._learn_table(X).shape[1]
-        self._warn_of_empty_columns()
         self._check_kernel_parameters(n_columns)
         y = self._check_target(y, X)
         sample_weight = check_weights(sample_weight, y)
         check_memory(self.memory)
         encoded = self._learn_density(X, sample_weight=sample_weight)
+        if self._fills_empty_columns:
+            self._warn_of_empty_columns("predictions do not depend on them")
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         # Rows of zero weight do not affect the scale either
         used = encoded if sample_weight is None else encoded[sample_weight > 0]
@@ -294,6 +291,10 @@ class ExpectedPredictionSVR(
             return value_of_measuring(expected, rows, VARIANCE, self._seed)
 
         return self._or_without_evidence(values, self._as_known(encoded)) / self._scale**2
+
+    @property
+    def _fills_empty_columns(self):
+        return not isinstance(self.density, Circuit)  # which knows the distribution of all columns
 
     @property
     def _expansion(self):
@@ -368,7 +369,7 @@ class ExpectedPredictionSVR(
         if not isinstance(self.gamma, str):
             return float(self.gamma)
         # Columns without values in fit count as absent
-        is_known = ~np.isin(np.arange(encoded.shape[1]), list(self._empty))
+        is_known = ~np.isin(np.arange(encoded.shape[1]), self._constant)
         expanded = self._one_hot(encoded, is_known)
         variance = np.nanvar(expanded) if self.gamma == "scale" and expanded.size else 1.0
         usable = np.isfinite(variance) and variance > 0

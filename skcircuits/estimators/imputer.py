@@ -21,7 +21,6 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.automatic._inner_density import (
     DENSITY_CONSTRAINTS,
     InnerDensityMixin,
-    warn_of_empty_columns,
 )
 from skcircuits.estimators.shared._completion import complete_rows, predict_in_turns
 from skcircuits.estimators.shared._density import BaseDensity
@@ -221,13 +220,11 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         # Proper imputations learn the density again, under other weights
         self._training = encoded, weights
         self._bounds = _imputation_bounds(self.min_value, self.max_value, encoded, self._schema)
-        missing = np.isnan(encoded)
         # As in scikit-learn's imputers: columns without values in fit are dropped
-        kept = self.keep_empty_features | ~missing.all(axis=0)
-        if not kept.all():
-            dropped = [self._schema.names[j] for j in np.flatnonzero(~kept)]
-            warn_of_empty_columns(dropped, "they are dropped, unless keep_empty_features=True")
-        self._kept = np.flatnonzero(kept)
+        self._kept = np.arange(encoded.shape[1])
+        if not self.keep_empty_features:
+            self._warn_of_empty_columns("they are dropped, unless keep_empty_features=True")
+            self._kept = np.delete(self._kept, self._empty)
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         self._masking = self._learn_self_masking(encoded, weights)
         self.is_self_masked_ = np.zeros(encoded.shape[1], dtype=bool)

@@ -20,10 +20,7 @@ from skcircuits.exceptions import must, warn
 from skcircuits.protocols import MAX_CELL, MAX_INTEGER, MIN_RANGE, BoolArray, FloatArray
 from skcircuits.tabular._frames import (
     RawColumn,
-    is_frame,
     no_numbers_or_categories,
-    read_columns,
-    select_columns,
     zone_name,
 )
 
@@ -300,18 +297,6 @@ def is_missing(value: object, missing_value: object = np.nan) -> bool:
         return bool(value != value or value == missing_value)
     except (TypeError, ValueError):
         return True  # pandas' NA refuses to be a truth value
-
-
-def empty_columns(X: Any) -> dict[int, str | int]:
-    """Names of the columns of a table that have no observed cell, by position."""
-    found = {j: raw.name for j, raw in enumerate(read_columns(X[:1])) if is_missing(raw.values[0])}
-    candidates = list(found)
-    if not candidates:
-        return {}
-    # Of long tables, few columns are read twice
-    table = select_columns(X, candidates) if is_frame(X) else X[:, candidates]
-    is_empty = [all(map(is_missing, raw.values.tolist())) for raw in read_columns(table)]
-    return {j: found[j] for j, empty in zip(candidates, is_empty) if empty}
 
 
 def _in_days(column: Column, values: NDArray[Any], missing_value: object) -> NDArray[Any]:

@@ -868,6 +868,18 @@ def test_columns_without_values_in_fit_do_not_matter(model, numbers):
     np.testing.assert_allclose(answers, without.predict(X), rtol=1e-9)
 
 
+@pytest.mark.parametrize("model", [regressor(Ridge()), ExpectedPredictionSVR(density=DENSITY)])
+def test_columns_that_only_rows_of_weight_zero_have_do_not_matter(model, numbers):
+    X, y = numbers
+    weights = (np.arange(len(X)) >= 5).astype(float)
+    extra = np.where(weights > 0, NAN, np.arange(len(X)))
+    with pytest.warns(UserWarning, match=r"Columns \[4\] have no observed value .* do not depend"):
+        model = clone(model).fit(np.column_stack([X, extra]), y, sample_weight=weights)
+    missing = np.column_stack([hide(X), np.full(len(X), NAN)])
+    observed = np.column_stack([hide(X), np.linspace(-3.0, 3.0, len(X))])
+    np.testing.assert_array_equal(model.predict(observed), model.predict(missing))
+
+
 def test_columns_without_values_in_fit_of_all_kinds(numbers):
     X, y = numbers
     nothing = [None] * len(X)

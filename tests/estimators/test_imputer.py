@@ -395,6 +395,16 @@ def test_proper_imputations_need_a_density_to_learn_again(independent_density):
     assert imputer.sample_imputations(X, proper=False).shape == (5, 300, 3)
 
 
+def test_columns_that_only_rows_of_weight_zero_have_are_dropped():
+    X = counts_with_missing_values()
+    X[:, 1] = np.where(np.arange(len(X)) < 5, 1.0, NAN)
+    weights = (np.arange(len(X)) >= 5).astype(float)
+    density = GaussianMixtureDensity(n_components=1, covariance_type="full")
+    with pytest.warns(UserWarning, match=r"Columns \[1\] have no observed value in fit"):
+        imputer = CircuitImputer(density=density).fit(X, sample_weight=weights)
+    assert imputer.get_feature_names_out().tolist() == ["x0", "x2"]
+
+
 def test_names_of_the_output(independent_density):
     X = np.array([[NAN, 1.0, NAN], [NAN, 2.0, 3.0]])
     message = r"Columns \[0\] have no observed value in fit: .* dropped"

@@ -24,7 +24,6 @@ from skcircuits.estimators.strudel import StrudelDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
 from skcircuits.exceptions import must, warn
 from skcircuits.tabular import TableSchema
-from skcircuits.tabular._columns import empty_columns
 from skcircuits.tabular._frames import append_columns, with_constant_columns
 
 # To density="auto", a column of at most that many integers, each with that many cells on
@@ -63,10 +62,30 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
 
     # Whether density="auto" may mix families: kernels between incomplete rows need one structure
     _mixes_families = False
+    # Whether columns without any observed value in fit become constants, also of later tables:
+    # models would learn from what a density guesses there
+    _fills_empty_columns = False
+
+    def _check_table(self, X, *, reset):
+        return with_constant_columns(super()._check_table(X, reset=reset), self._constant)
+
+    def _learn_table(self, X, missing_value=np.nan, sample_weight=None):
+        """Learn the schema of X, and which columns have no value in rows that count; encode X."""
+        self._constant = []
+        encoded = super()._learn_table(X, missing_value)
+        is_unknown = np.isnan(encoded)
+        if sample_weight is not None:
+            is_unknown |= (sample_weight == 0)[:, None]
+        self._empty = np.flatnonzero(is_unknown.all(axis=0)).tolist()
+        if self._empty and self._fills_empty_columns:
+            self._constant = self._empty
+            # Again: constants are neither categories nor dates
+            encoded = super()._learn_table(X, missing_value)
+        return encoded
 
     def _learn_density(self, X, missing_value=np.nan, sample_weight=None):
         """Learn schema and density of X, return X encoded, shape (n, d)."""
-        encoded = self._learn_table(X, missing_value)
+        encoded = self._learn_table(X, missing_value, sample_weight)
         learned = self._schema
         if isinstance(self.density, Circuit):
             self.density_, self.circuit_ = None, self.density
@@ -98,6 +117,12 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         generator = check_random_state(self.random_state)
         chosen = np.sort(generator.choice(used, _MAX_ROWS, replace=False))
         return encoded[chosen], None if sample_weight is None else sample_weight[chosen]
+
+    def _warn_of_empty_columns(self, consequence):
+        """Warn of columns without any observed value; a fit may read its table several times."""
+        if self._empty:
+            names = [self._schema.names[j] for j in self._empty]
+            warn(f"Columns {names} have no observed value in fit: {consequence}.")
 
     def _as_known(self, encoded):
         """Treat numbers that are new, or far off, like unknown categories, as missing; (n, d)."""
@@ -195,32 +220,6 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         self._set_schema(replace(schema, **own))
 
 
-class EmptyColumnsMixin:
-    """Make constants of the columns without any observed value in fit, also of later tables.
-
-    Models would learn from what a density guesses there. It precedes `InnerDensityMixin`, so that
-    density and model see the same columns.
-    """
-
-    def _check_table(self, X, *, reset):
-        X = super()._check_table(X, reset=reset)
-        if reset:
-            # A given circuit knows the distribution of all columns
-            self._empty = {} if isinstance(self.density, Circuit) else empty_columns(X)
-        return X if self._reads_empty_columns() else with_constant_columns(X, list(self._empty))
-
-    def _warn_of_empty_columns(self):
-        """Warn of columns without any observed value; a fit may read its table several times."""
-        if self._empty:
-            are_read = self._reads_empty_columns()
-            guess, nothing = "their density is a guess", "predictions do not depend on them"
-            warn_of_empty_columns(list(self._empty.values()), guess if are_read else nothing)
-
-    def _reads_empty_columns(self):
-        """Tell whether the model may depend on columns that are empty in fit."""
-        return False
-
-
 class IndicatorMixin:
     """Append an indicator for each column with missing values in fit: 1 if the value is missing.
 
@@ -250,11 +249,6 @@ class IndicatorMixin:
         super()._set_schema(schema)
         self.is_categorical_ = self.is_categorical_[: self.n_features_in_]
         self.categories_ = self.categories_[: self.n_features_in_]
-
-
-def warn_of_empty_columns(names, consequence):
-    """Warn of columns without any observed value in fit."""
-    warn(f"Columns {names} have no observed value in fit: {consequence}.")
 
 
 def _is_discrete(numbers):

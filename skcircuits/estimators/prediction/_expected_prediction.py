@@ -32,7 +32,6 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.automatic._inner_density import (
     DENSITY_CONSTRAINTS,
-    EmptyColumnsMixin,
     IndicatorMixin,
     InnerDensityMixin,
 )
@@ -176,7 +175,6 @@ class ExpectedPredictionMixin(
     StackedAnswersMixin,
     MeasuringMixin,
     IndicatorMixin,
-    EmptyColumnsMixin,
     MetaEstimatorMixin,
     InnerDensityMixin,
     BaseEstimator,
@@ -361,8 +359,16 @@ class ExpectedPredictionMixin(
         self.method_ = self._way_of(self._responses[0])
         return self
 
-    def _reads_empty_columns(self):
-        return isinstance(self.estimator, FrozenEstimator)  # others had values to learn from
+    @property
+    def _fills_empty_columns(self):
+        # A frozen model had values to learn from, and a circuit knows the distribution of all
+        return not isinstance(self.estimator, FrozenEstimator) and not isinstance(
+            self.density, Circuit
+        )
+
+    def _learn_table(self, X, missing_value=np.nan, sample_weight=None):
+        # Rows of weight zero are gone, or those of a model that takes no weights
+        return super()._learn_table(X, missing_value)
 
     def _chosen_estimator(self, y=None):
         return self._default_estimator(y) if self.estimator is None else self.estimator
@@ -375,7 +381,6 @@ class ExpectedPredictionMixin(
         frozen = isinstance(model, FrozenEstimator)
         targets = None if y is None and frozen else self._check_targets(y, X)
         encoded = self._learn_table(X)
-        self._warn_of_empty_columns()
         model = self._chosen_estimator(y)  # the default is made for these columns
         check_reads_columns(model, self._schema)
         self._check_covers_columns()
@@ -391,6 +396,9 @@ class ExpectedPredictionMixin(
                 y = _safe_indexing(y, kept)
                 targets = self._check_targets(y, X)
             encoded = self._learn_table(X)
+        if not isinstance(self.density, Circuit):
+            nothing = "predictions do not depend on them"
+            self._warn_of_empty_columns("their density is a guess" if frozen else nothing)
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         must_complete = not frozen and self.n_completions > 0 and np.isnan(encoded).any()
         del encoded  # the density reads the table itself: two copies of a long one are one too many
