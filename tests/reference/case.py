@@ -16,6 +16,7 @@ from tests.reference.enumeration import Completions, unit_values
 from tests.reference.random_circuits import compatible_circuits, random_circuit, random_rows
 
 N_CIRCUITS = 210
+N_QUICK_CIRCUITS = 105  # the others are tried by `make test-all`
 SEEDS_PER_TEST = 15  # a test costs pytest as much as a circuit or two
 
 
@@ -23,9 +24,17 @@ def for_seeds(n_seeds=N_CIRCUITS, step=1):
     """Run a test of one ``seed`` for many, some of them one after the other in the same test."""
     seeds = range(0, n_seeds, step)
     blocks = [seeds[i : i + SEEDS_PER_TEST] for i in range(0, len(seeds), SEEDS_PER_TEST)]
+    params = [
+        pytest.param(
+            block,
+            id=f"{block[0]}-{block[-1]}",
+            marks=pytest.mark.slow if block[0] >= N_QUICK_CIRCUITS else (),
+        )
+        for block in blocks
+    ]
 
     def decorate(test):
-        @pytest.mark.parametrize("seeds", blocks, ids=lambda block: f"{block[0]}-{block[-1]}")
+        @pytest.mark.parametrize("seeds", params)
         @functools.wraps(test)
         def run(*args, seeds, **kwargs):
             for seed in seeds:
