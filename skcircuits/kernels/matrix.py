@@ -263,7 +263,6 @@ def _tasks(
 
 
 def _complete_tasks(kernel: Kernel, rows: _Rows, other: _Rows, symmetric: bool) -> list[_Task]:
-    """Complete rows against complete rows."""
     if not len(other.complete):
         return []
     chunks = memory_bound_chunks(

@@ -308,7 +308,6 @@ class ColumnCells:
 
     @property
     def n_cells(self) -> int:
-        """Number of cells."""
         return self._n_atoms + len(self.smooth) + 2
 
     @property

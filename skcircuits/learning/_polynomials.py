@@ -85,7 +85,6 @@ class Samples:
         return cls(lower, upper, padded)
 
     def __len__(self) -> int:
-        """Count the samples."""
         return len(self.counts)
 
     @property
@@ -153,7 +152,6 @@ def _choose(
 
 
 def _batches(rows: IntArray) -> list[IntArray]:
-    """Cut rows into batches."""
     return [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
 
 

@@ -59,7 +59,6 @@ class FactorStack(GaussianStack):
 
     @property
     def n_factors(self) -> int:
-        """Number of factors q."""
         return int(self.loadings.shape[2])
 
     @property

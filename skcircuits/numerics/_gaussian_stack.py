@@ -66,12 +66,10 @@ class GaussianStack:
 
     @property
     def n_components(self) -> int:
-        """Number of Gaussians."""
         return self.means.shape[0]
 
     @property
     def n_columns(self) -> int:
-        """Number of columns of each Gaussian."""
         return self.means.shape[1]
 
     @property

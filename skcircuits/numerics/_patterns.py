@@ -28,7 +28,6 @@ class PatternGroup:
 
     @property
     def n_patterns(self) -> int:
-        """Number of patterns in the group."""
         return len(self.missing)
 
     @property

@@ -135,11 +135,9 @@ class RowStreams:
         self.keys = _mix(self.keys + GOLDEN * _occurrence(self.keys))
 
     def __len__(self) -> int:
-        """Count the rows."""
         return len(self.keys)
 
     def take(self, rows: slice) -> Self:
-        """The streams of some rows."""
         part = copy(self)
         part.keys = self.keys[rows]
         return part

@@ -31,7 +31,6 @@ class Bucket:
     owned: IntArray  # (n_bucket, n_owned)
 
     def part(self, rows: slice | IntArray) -> Bucket:
-        """Give some of the kernels."""
         return Bucket(self.kernels[rows], self.scopes[rows], self.owned[rows])
 
 
@@ -314,7 +313,6 @@ class RandomScopes:
         self._blocks = _padded_blocks(self._alone)
 
     def draw(self, iteration: int) -> Neighborhoods:
-        """Draw the neighbourhoods of one iteration."""
         # The nodes with the smallest random keys are a uniform choice without replacement.
         rng = np.random.default_rng((self._seed, iteration))
         keys = np.where(self._exists, rng.random(self._exists.shape), np.inf)

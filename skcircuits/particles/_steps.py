@@ -96,7 +96,6 @@ class StepSchedule:
     tol: float = 0.0
 
     def step(self, iteration: int) -> float:
-        """Give the step size of an iteration."""
         n_long = LONG_STEPS * self.max_iter
         progress = (iteration + 1 - n_long) / (self.max_iter - n_long)
         return self.step_size * LAST_STEP ** max(0.0, progress)

@@ -36,11 +36,9 @@ class IncompleteRows:
     bounds: tuple[FloatArray, FloatArray] | None = None  # (d,) each, of draws
 
     def __len__(self) -> int:
-        """Count the rows."""
         return len(self.cells)
 
     def take(self, rows: IntArray | BoolArray | slice) -> IncompleteRows:
-        """Give some of the rows."""
         return replace(self, cells=self.cells[rows], evidence=self.evidence[rows])
 
     def completed(self, drawn: FloatArray) -> FloatArray:

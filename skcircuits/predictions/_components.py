@@ -40,7 +40,6 @@ class Components:
         return cls(np.array([weight for weight, _ in terms]), [units for _, units in terms])
 
     def __len__(self) -> int:
-        """Count the components."""
         return len(self.weights)
 
     @cached_property
@@ -141,7 +140,6 @@ class GaussianComponents:
         return cls(weights, columns.astype(np.int64), stack, tables)
 
     def __len__(self) -> int:
-        """Count the components."""
         return len(self.weights)
 
     @property

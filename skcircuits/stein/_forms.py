@@ -308,7 +308,6 @@ class DenseForm:
         return self.K[among][:, chosen]
 
     def diagonal(self) -> FloatArray:
-        """Diagonal, (n,)."""
         return self.K.diagonal()
 
     def value(self, weights: FloatArray) -> float:

@@ -48,7 +48,6 @@ class Atoms:
     meets_zeros: BoolArray  # (n,)
 
     def __getitem__(self, rows: slice | IntArray) -> Atoms:
-        """Give the measures of some rows."""
         return Atoms(*(array[rows] for array in self._arrays()))
 
     def spread(self, chosen: BoolArray) -> Atoms:
@@ -171,7 +170,6 @@ class Measures:
     atoms: dict[int, Atoms]
 
     def __getitem__(self, rows: slice) -> Measures:
-        """Give the measures at some rows."""
         atoms = {variable: measures[rows] for variable, measures in self.atoms.items()}
         return Measures(self.X[rows], self.counts, atoms)
 
@@ -283,7 +281,6 @@ class StateVectors:
     features: dict[int, _Features] = field(default_factory=dict)  # by index of the term
 
     def __getitem__(self, rows: slice) -> StateVectors:
-        """Give some of the rows."""
         vectors = {variable: table[rows] for variable, table in self.vectors.items()}
         features = {
             i: _Features(*(part[:, rows] for part in own)) for i, own in self.features.items()
@@ -304,7 +301,6 @@ class StateVectors:
         return replace(self, features={i: _features(self, terms[i], n_jobs) for i in chosen})
 
     def features_of(self, index: int, term: ProductTerm) -> _Features:
-        """Give the features of a term."""
         return self.features[index] if index in self.features else _features(self, term)
 
 

@@ -114,7 +114,6 @@ class ScoredPoints:
     scores: FloatArray  # (n, d)
 
     def __getitem__(self, rows: slice) -> ScoredPoints:
-        """Give some of the points."""
         return ScoredPoints(self.X[rows], self.scores[rows])
 
 

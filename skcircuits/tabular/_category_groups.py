@@ -57,12 +57,10 @@ class CategoryGroups:
 
     @property
     def n_categories(self) -> int:
-        """Number of categories."""
         return len(self.states)
 
     @property
     def n_states(self) -> int:
-        """Number of states."""
         return len(self.sizes)
 
     @cached_property

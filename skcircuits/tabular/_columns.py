@@ -85,7 +85,6 @@ def _fits(chosen: NDArray[Any], n_columns: int) -> bool:
 
 
 def _positions(chosen: list[Any], names: Sequence[Any], parameter: str) -> list[int]:
-    """Positions of columns by their names."""
     positions = {name: position for position, name in enumerate(names)}
     unknown = [name for name in chosen if name not in positions]
     if unknown:

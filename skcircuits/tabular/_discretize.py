@@ -254,7 +254,6 @@ class Bins:
         return cls(edges, points, *_tails(distinct, counts, edges))
 
     def __len__(self) -> int:
-        """Count the states."""
         return len(self.points)
 
     def encode(self, numbers: FloatArray) -> FloatArray:
@@ -298,7 +297,6 @@ class Bins:
         return np.where(np.isnan(point), low + (high - low) / 2, point)
 
     def draw(self, states: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Draw a number from each state."""
         within = rng.uniform(self.edges[states], self.edges[states + 1])
         drawn = np.where(np.isnan(self.points[states]), within, self.points[states])
         fraction, excess = rng.random(states.shape), rng.exponential(size=states.shape)

@@ -75,7 +75,6 @@ class Plan:
 
     @property
     def n_units(self) -> int:
-        """Number of units."""
         return len(self.order)
 
     @cached_property
@@ -94,7 +93,6 @@ class Plan:
 
     @cached_property
     def scopes(self) -> list[VariableSet]:
-        """Scope of each unit."""
         return [self._source_scopes[place] for place in self.order.tolist()]
 
     @cached_property
@@ -109,7 +107,6 @@ class Plan:
 
     @cached_property
     def variables(self) -> Scope:
-        """The variables of the circuit."""
         scopes = [layer.scopes.ravel() for _, layer in self.inputs]
         return tuple(np.unique(np.concatenate(scopes)).tolist())
 

@@ -410,7 +410,6 @@ class _Border:
 
     @property
     def n_entries(self) -> int:
-        """Entries of all tables."""
         return sum(len(units) * self.n_codes(scope) for scope, units in self.tables.items())
 
     def n_rows(self, scope: Scope, move: Move) -> int:

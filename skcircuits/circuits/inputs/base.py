@@ -207,7 +207,6 @@ class InputLayer(ABC):
     is_discrete: ClassVar[bool]
 
     def __len__(self) -> int:
-        """Count the units."""
         return len(self.scopes)
 
     @classmethod

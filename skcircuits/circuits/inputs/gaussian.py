@@ -320,7 +320,6 @@ class MultivariateGaussian(InputUnit):
         self.mean.flags.writeable = self.covariance.flags.writeable = False
 
     def _check_variables(self) -> None:
-        """Check that variables are distinct."""
         if not self.variables or len(set(self.variables)) < len(self.variables):
             what = "variables of a multivariate Gaussian unit"
             condition = "be distinct, at least one"

@@ -53,12 +53,10 @@ class VariableSet:
 
     @cached_property
     def size(self) -> int:
-        """Number of variables."""
         return self.mask.bit_count()
 
     @cached_property
     def variables(self) -> Scope:
-        """The variables, ascending."""
         return variables_of(self.mask)
 
 

@@ -198,7 +198,6 @@ class BaseDensity(
         return self._learn_rows(X, check_weights(sample_weight, X), validation)
 
     def _learn_rows(self, X, sample_weight, validation=None, groups=None):
-        """Learn from encoded rows."""
         check_observed(X, sample_weight)
         generator = self._make_generator()
         rows = self._training_rows(X, sample_weight)

@@ -323,7 +323,6 @@ class Table:
         return self.log_range > MAX_LOG_RANGE
 
     def log_values(self) -> FloatArray:
-        """Give the logarithms."""
         if self.is_log:
             return self.values
         return safe_log(self.values)

@@ -81,7 +81,6 @@ class _Embeddings:
     pattern: IntArray  # (n,), of each row
 
     def rows_of_patterns(self) -> list[IntArray]:
-        """The rows that have each pattern."""
         order = np.argsort(self.pattern, kind="stable")
         n_patterns = self.spreads.shape[3]
         return np.split(order, np.searchsorted(self.pattern[order], np.arange(1, n_patterns)))

@@ -112,7 +112,6 @@ class LogExpectedRBF:
         return log_densities
 
     def __iter__(self) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Give the blocks."""
         stack, X, points, gammas = self._stack, self._X, self._points, self._gammas
         # Differences of squares lose their digits far from all points: such rows are computed apart
         far = _is_far(stack, X, points, gammas)

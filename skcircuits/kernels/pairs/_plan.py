@@ -118,7 +118,6 @@ class Region:
 
     @property
     def variables(self) -> Scope:
-        """The variables of the scope."""
         return self.scope.variables
 
     @property

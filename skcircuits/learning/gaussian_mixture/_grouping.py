@@ -76,7 +76,6 @@ class GroupedColumn:
 
     @property
     def n_groups(self) -> int:
-        """Number of groups."""
         return int(self.groups.max()) + 1
 
     def encode(self, values: FloatArray) -> FloatArray:

@@ -84,12 +84,10 @@ class MixtureState:
 
     @property
     def n_components(self) -> int:
-        """Number of components."""
         return len(self.weights)
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters."""
         components = self.gaussians.n_parameters() + self.categories.n_parameters()
         return self.n_components - 1 + components
 

@@ -151,12 +151,10 @@ class MixtureTable:
 
     @cached_property
     def total_weight(self) -> float:
-        """Weight of all rows."""
         return float(self.weights.sum())
 
     @property
     def n_cells(self) -> int:
-        """Number of cells, at least one."""
         return max(1, len(self.weights) * len(self.cardinalities))
 
     @cached_property

@@ -56,7 +56,6 @@ class LatentTree:
 
     @cached_property
     def children(self) -> list[list[int]]:
-        """Children of each variable."""
         followers = self.emissions.followers
         return [[v for v in own if v not in followers] for own in children_of(self.parents)]
 

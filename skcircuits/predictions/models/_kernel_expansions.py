@@ -117,7 +117,6 @@ class KernelExpansion:
         return True
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the moments."""
         X = rows.evidence
         return Expectation.exact(self.mean(X), self.variance(X) if with_variance else None)
 
@@ -405,7 +404,6 @@ class ProjectedExpansion:
         return covered
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the moments."""
         mean = np.tile(self.intercept, (len(rows), 1))
         for part in self._parts(rows.evidence):
             n_components, n_combinations, n_rows = part.weights.shape

@@ -120,7 +120,6 @@ class LinearForm:
         return is_plainly_missing(rows)
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the moments."""
         if self.components is None:
             return Expectation.exact(self.additive.mean(self.circuit, rows.evidence))
         return Expectation.exact(
@@ -277,7 +276,6 @@ class PolynomialForm:
         return is_plainly_missing(rows) & has_categories
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the moments."""
         conditioned = self.components.conditioned(rows.evidence)
         parts = []
         for block in conditioned.blocks:

@@ -141,7 +141,6 @@ class LinkForm:
         return covered
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the moments."""
         mean, square = np.zeros((2, len(rows), len(self.coefficients)))
         for part in score_parts(self.additive, self.components, rows.evidence):
             per_row = 8 * self.link.n_nodes * part.means[:, :, 0].size

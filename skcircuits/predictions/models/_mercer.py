@@ -271,7 +271,6 @@ class _Directions(NamedTuple):
     pattern: IntArray  # (n,), that of a row
 
     def take(self, rows: IntArray) -> _Directions:
-        """Give those of some rows."""
         return self._replace(offsets=self.offsets[:, rows], pattern=self.pattern[rows])
 
     def spectrum_of(self, k: int, rows: IntArray) -> _Spectrum:

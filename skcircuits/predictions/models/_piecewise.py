@@ -160,7 +160,6 @@ class PiecewiseForm:
         return covered
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the means."""
         conditioned = self._conditioned(rows)
         missing = np.isnan(rows.cells)
         mean = self.response(np.where(missing, self.reference, rows.cells))

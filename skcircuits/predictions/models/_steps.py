@@ -71,7 +71,6 @@ class StepForm:
         return is_plainly_missing(rows) & number & (missing.sum(axis=1) == 1)
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the moments."""
         conditioned = self.components.conditioned(rows.evidence)
         means, stds = missing_number(conditioned)
         weights = conditioned.weights.T

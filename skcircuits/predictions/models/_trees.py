@@ -281,7 +281,6 @@ class TreeForm:
         return covered
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
-        """Compute the moments."""
         chunks = list(memory_bound_chunks(len(rows), 2**20, at_most=MAX_ROWS))
         parts = Parallel(n_jobs=self.problem.n_jobs, prefer="threads")(
             delayed(self._means)(rows.take(chunk)) for chunk in chunks
@@ -396,13 +395,13 @@ def build_trees(model: Any, problem: Problem) -> ClosedForm:
     except NoClosedFormError as reason:
         raise NoClosedFormError(f"probabilities of leaves have no closed form: {reason}") from None
     if isinstance(components, Components):
-        tables = {-1: _left_table(components, splits, problem)}
+        tables = {-1: _left_table(components, splits)}
     else:
         tables = {j: _state_ratio(table.T, splits, j) for j, table in components.tables.items()}
     return TreeForm(trees, constant, splits, problem, components, tables)
 
 
-def _left_table(components: Components, splits: Splits, problem: Problem) -> FloatArray:
+def _left_table(components: Components, splits: Splits) -> FloatArray:
     """Probability of going left at every node, per component, shape (n_nodes, K)."""
     table = np.zeros((len(splits.column), len(components)))
     known: dict[tuple[int, int], FloatArray] = {}

@@ -75,7 +75,6 @@ class Binder:
         self._schema = schema
 
     def formula(self, query: Query) -> Formula:
-        """Formula of a query."""
         if isinstance(query, Conjunction | Disjunction):
             parts = [self.formula(part) for part in query.parts]
             return join(parts, union=isinstance(query, Disjunction))
@@ -95,7 +94,6 @@ class Binder:
         return self._comparison(query)
 
     def index_of(self, name: ColumnName) -> int:
-        """Index of a column."""
         if isinstance(name, Place):
             return name.index
         if name not in self._schema.index_of:

@@ -33,7 +33,6 @@ class Boxes:
     grids: IntArray | None = None  # (d,), what numbers stand for, once widened
 
     def __len__(self) -> int:
-        """Count the boxes."""
         return len(self.query)
 
     def take(self, boxes: IntArray) -> Boxes:

@@ -54,7 +54,6 @@ class Conditions:
     like: Any = None  # the dataframe they came in, which labels the answers
 
     def __len__(self) -> int:
-        """Count the conditions."""
         return self.boxes.n_queries
 
     def intersect(self, boxes: Boxes, observed: FloatArray) -> Conditions:

@@ -90,7 +90,6 @@ class NumberSet:
 
     @classmethod
     def union(cls, intervals: Sequence[Interval]) -> NumberSet:
-        """Union of some intervals."""
         if len(intervals) == 1:  # the usual case
             return cls(np.array(intervals[0].edges()))
         lower, upper = np.array([own[:2] for own in intervals]).reshape(-1, 2).T

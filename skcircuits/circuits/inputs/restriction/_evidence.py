@@ -45,7 +45,6 @@ class Evidence:
     least_mass: float = MIN_MASS
 
     def __len__(self) -> int:
-        """Count the rows."""
         return len(self.X)
 
     def rows(self, rows: Rows) -> Evidence:

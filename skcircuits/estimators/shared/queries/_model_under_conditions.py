@@ -41,7 +41,6 @@ class Weighed:
     log_total: np.ndarray  # (n_conditions,), of the conditions
 
     def __len__(self):
-        """Count the conditions."""
         return len(self.conditions)
 
     @property
