@@ -1,8 +1,12 @@
-"""Joint normal distributions whose covariance is low-rank plus diagonal (factor analysis)."""
+"""Joint normal distributions whose covariance is low-rank plus diagonal (factor analysis).
+
+Given the observed cells of a row, the factors are normal; everything follows from their posterior.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,17 +21,270 @@ from skcircuits.circuits.inputs.gaussian import (
 from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
-from skcircuits.numerics._factor_stack import (
-    FactorStack,
-    factor_draw,
-    factor_log_density,
-    factor_log_peak,
-    factor_mean,
-    factor_score,
-    factor_variance,
-    factor_weighted_mean,
+from skcircuits.numerics._gaussian_stack import LOG_2PI, GaussianStack
+from skcircuits.numerics._patterns import distinct_patterns
+from skcircuits.numerics._random import RandomNumbers
+from skcircuits.numerics._small_cholesky import (
+    BLOCK_BYTES,
+    cholesky,
+    invert_lower,
+    log_diagonal,
+    multiply,
+    multiply_transposed,
 )
-from skcircuits.protocols import BoolArray, FloatArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
+
+
+class FactorStack(GaussianStack):
+    """K Gaussians x = mean_k + W z + e with standard normal factors z and independent noise e.
+
+    Components use G distinct pairs of loadings W (G, d, q) and noise variances (G, d);
+    ``shape`` (K,) names the pair of each. Dense covariances are made when asked for.
+    """
+
+    def __init__(
+        self,
+        means: FloatArray,
+        loadings: FloatArray,
+        noise_variances: FloatArray,
+        shape: IntArray | None = None,
+    ) -> None:
+        """Check the shapes; freeze contiguous copies in double precision."""
+        arrays = [
+            np.array(a, dtype=np.float64, order="C") for a in (means, loadings, noise_variances)
+        ]
+        self.means, self.loadings, self.noise_variances = arrays
+        self.shape = np.arange(len(self.means)) if shape is None else np.asarray(shape)
+        n_distinct, n_columns = self.noise_variances.shape
+        if (
+            self.loadings.shape[:2] != (n_distinct, n_columns)
+            or self.means.shape[1:] != (n_columns,)
+            or self.shape.shape != (len(self.means),)
+        ):
+            shapes = tuple(array.shape for array in arrays)
+            condition = "be (K, d), (G, d, q) and (G, d)"
+            raise ValueError(must("means, loadings and noise variances", condition, shapes=shapes))
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise ValueError(must("means, loadings and noise variances", "be finite"))
+        for array in arrays:
+            array.flags.writeable = False
+
+    @property
+    def n_factors(self) -> int:
+        return int(self.loadings.shape[2])
+
+    @property
+    def distinct_covariances(self) -> FloatArray:
+        """Dense covariances W Wᵀ + diag(noise), shape (G, d, d)."""
+        return self._dense
+
+    @cached_property
+    def _dense(self) -> FloatArray:
+        dense: FloatArray = self.loadings @ self.loadings.transpose(0, 2, 1)
+        diagonal = np.arange(self.n_columns)
+        dense[:, diagonal, diagonal] += self.noise_variances
+        return dense
+
+    @cached_property
+    def scaled_loadings(self) -> FloatArray:
+        """Loadings divided by the noise variances, shape (G, d, q)."""
+        return self.loadings / self.noise_variances[:, :, None]
+
+    @cached_property
+    def loading_products(self) -> FloatArray:
+        """Lower triangles of w_j w_jᵀ / noise_j, shape (G, d, q (q + 1) / 2)."""
+        rows, columns = np.tril_indices(self.n_factors)
+        return self.scaled_loadings[:, :, rows] * self.loadings[:, :, columns]
+
+
+@dataclass(frozen=True, eq=False)
+class FactorBlock:
+    """Factors of some rows given their observed cells."""
+
+    rows: IntArray  # (n,)
+    observed: BoolArray  # (n, d)
+    pattern: IntArray  # (n,)
+    roots: FloatArray  # (q, q, G, P), lower triangular R: covariances of factors are RᵀR
+    half_log_precisions: FloatArray  # (G, P), half log determinants of their inverses
+    factors: FloatArray  # (K, q, n), conditional means
+    residuals: FloatArray  # (K, n, d), x - mean_k - W E[z], 0 where missing
+
+
+def factor_blocks(stack: FactorStack, X: FloatArray) -> Iterator[FactorBlock]:
+    """Walk over the rows in blocks that stay in the cache; NaN for missing cells."""
+    observed = ~np.isnan(X)
+    n_factors, n_components = stack.n_factors, stack.n_components
+    per_row = n_components * (stack.n_columns + n_factors) + len(stack.loadings) * n_factors**2
+    step = max(64, BLOCK_BYTES // (8 * max(1, per_row)))
+    if len(X) <= step:
+        yield _factor_block(stack, X, observed, np.arange(len(X)))
+        return
+    # rows with one pattern come together, so that they share a factorisation
+    order = np.argsort(distinct_patterns(observed)[1], kind="stable")
+    for start in range(0, len(X), step):
+        rows = order[start : start + step]
+        yield _factor_block(stack, X[rows], observed[rows], rows)
+
+
+def _factor_block(
+    stack: FactorStack, X: FloatArray, observed: BoolArray, rows: IntArray
+) -> FactorBlock:
+    """Factorise each pattern once per distinct covariance, then solve for every row."""
+    patterns, pattern = distinct_patterns(observed)
+    roots, half_log_precisions = _factor_roots(stack, patterns)
+    cells = np.where(observed, X, 0.0)
+    factors = np.empty((stack.n_components, stack.n_factors, len(X)))
+    residuals = np.empty((stack.n_components, *X.shape))
+    for k, g in enumerate(stack.shape):
+        # Written in place: an array of all components and cells is the largest here
+        delta = residuals[k]
+        np.multiply(stack.means[k], observed, out=delta)
+        np.subtract(cells, delta, out=delta)
+        pulled = (delta @ stack.scaled_loadings[g]).T
+        own = np.take(roots[:, :, g], pattern, axis=2)
+        factors[k] = multiply_transposed(own, multiply(own, pulled))
+        explained = factors[k].T @ stack.loadings[g].T
+        explained *= observed
+        delta -= explained
+    return FactorBlock(rows, observed, pattern, roots, half_log_precisions, factors, residuals)
+
+
+def _factor_roots(stack: FactorStack, patterns: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Roots of (I + Wᵀ diag(observed / noise) W)⁻¹ and half log determinants of the inverses."""
+    n_distinct, n_factors = len(stack.loadings), stack.n_factors
+    precisions = np.empty((n_factors, n_factors, n_distinct, len(patterns)))
+    rows, columns = np.tril_indices(n_factors)
+    # A pattern adds up the products of its observed columns: one matrix product for all
+    mask = patterns.astype(np.float64)
+    for g in range(n_distinct):
+        precisions[rows, columns, g] = stack.loading_products[g].T @ mask.T
+    diagonal = np.arange(n_factors)
+    precisions[diagonal, diagonal] += 1.0
+    lower = cholesky(precisions.reshape(n_factors, n_factors, n_distinct * len(patterns)))
+    half_log_precisions = log_diagonal(lower).reshape(n_distinct, len(patterns))
+    return invert_lower(lower).reshape(precisions.shape), half_log_precisions
+
+
+def factor_log_density(stack: FactorStack, X: FloatArray) -> FloatArray:
+    """Log density of the observed cells of each row under each Gaussian, shape (K, n)."""
+    result = np.empty((stack.n_components, len(X)))
+    for block in factor_blocks(stack, X):
+        result[:, block.rows] = block_log_density(stack, block)
+    return result
+
+
+def block_log_density(stack: FactorStack, block: FactorBlock) -> FloatArray:
+    """Log density of the rows of a block, shape (K, n).
+
+    The squared Mahalanobis distance is |x_o - m_o - W_o f|² / Ψ_o + |f|², a sum of squares:
+    the usual form of Woodbury's identity is a difference, which loses digits at small noise.
+    """
+    factors = block.factors
+    result = np.einsum("kqn,kqn->kn", factors, factors)
+    log_noise = (
+        block.observed @ np.log(stack.noise_variances).T
+        + (block.observed.sum(axis=1) * LOG_2PI)[:, None]
+    )
+    for k, g in enumerate(stack.shape):
+        with np.errstate(over="ignore"):  # squares beyond floats are densities of zero
+            squared = np.square(block.residuals[k])
+            result[k] += squared @ (1.0 / stack.noise_variances[g]) + log_noise[:, g]
+        result[k] += 2.0 * block.half_log_precisions[g, block.pattern]
+    result *= -0.5
+    return result
+
+
+def factor_log_peak(stack: FactorStack, X: FloatArray) -> FloatArray:
+    """Log joint density at the conditional means of the missing cells, shape (K, n)."""
+    result = np.empty((stack.n_components, len(X)))
+    complete = stack.loading_products.sum(axis=1)
+    # Products are kept by their lower triangles
+    rows, columns = np.tril_indices(stack.n_factors)
+    precisions = np.zeros((len(complete), stack.n_factors, stack.n_factors))
+    precisions[:, rows, columns] = precisions[:, columns, rows] = complete
+    half_log_complete = 0.5 * np.linalg.slogdet(precisions + np.eye(stack.n_factors))[1]
+    for block in factor_blocks(stack, X):
+        # the covariance of the missing cells has determinant |Ψ_m| |A of all cells| / |A|
+        missing = ~block.observed
+        heights = -0.5 * (missing @ np.log(stack.noise_variances).T).T
+        heights -= 0.5 * missing.sum(axis=1) * LOG_2PI
+        heights -= half_log_complete[:, None] - block.half_log_precisions[:, block.pattern]
+        result[:, block.rows] = block_log_density(stack, block) + heights[stack.shape]
+    return result
+
+
+def factor_mean(stack: FactorStack, X: FloatArray) -> FloatArray:
+    """Rows with conditional means in place of missing cells, shape (K, n, d)."""
+    result = np.empty((stack.n_components, *X.shape))
+    for block in factor_blocks(stack, X):
+        cells = X[block.rows]
+        for k, g in enumerate(stack.shape):
+            means = stack.means[k] + block.factors[k].T @ stack.loadings[g].T
+            result[k, block.rows] = np.where(block.observed, cells, means)
+    return result
+
+
+def factor_weighted_mean(stack: FactorStack, X: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted sums (d, n) over the Gaussians of the conditional means of missing cells."""
+    result = stack.means.T @ weights
+    for block in factor_blocks(stack, X):
+        for k, g in enumerate(stack.shape):
+            result[:, block.rows] += stack.loadings[g] @ (weights[k, block.rows] * block.factors[k])
+    return result
+
+
+def factor_variance(stack: FactorStack, X: FloatArray) -> FloatArray:
+    """Conditional variances of the missing cells, 0 where observed, shape (K, n, d)."""
+    result = np.empty((stack.n_components, *X.shape))
+    for block in factor_blocks(stack, X):
+        n_patterns = block.half_log_precisions.shape[1]
+        size = stack.n_factors
+        distinct = np.empty((len(stack.loadings), len(block.rows), stack.n_columns))
+        for g, (loadings, noise) in enumerate(
+            zip(stack.loadings, stack.noise_variances, strict=True)
+        ):
+            # Var = noise + |root · loading|²: no covariance matrix is formed
+            roots = block.roots[:, :, g].transpose(2, 0, 1).reshape(n_patterns * size, size)
+            spread = np.square(roots @ loadings.T).reshape(n_patterns, size, len(noise)).sum(axis=1)
+            distinct[g] = np.where(block.observed, 0.0, noise + spread[block.pattern])
+        result[:, block.rows] = distinct[stack.shape]
+    return result
+
+
+def factor_draw(
+    stack: FactorStack, component: IntArray, X: FloatArray, rng: RandomNumbers
+) -> FloatArray:
+    """Draw missing cells by n (d + q) standard normal numbers, noise first, then factors."""
+    size, n_columns = stack.n_factors, stack.n_columns
+    # All numbers of a row at once: draws do not depend on which cells are missing
+    numbers = rng.standard_normal((len(X), n_columns + size))
+    result = X.copy()
+    for k in np.unique(component):
+        g = stack.shape[k]
+        own = FactorStack(
+            stack.means[[k]], stack.loadings[[g]], stack.noise_variances[[g]], np.zeros(1, int)
+        )
+        chosen = np.flatnonzero(component == k)
+        for block in factor_blocks(own, X[chosen]):
+            rows = chosen[block.rows]
+            roots = np.take(block.roots[:, :, 0], block.pattern, axis=2)
+            factors = block.factors[0] + multiply_transposed(roots, numbers[rows, n_columns:].T)
+            noise = np.sqrt(own.noise_variances[0]) * numbers[rows, :n_columns]
+            drawn = own.means[0] + factors.T @ own.loadings[0].T + noise
+            result[rows] = np.where(block.observed, X[rows], drawn)
+    return result
+
+
+def factor_score(stack: FactorStack, X: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted sum (weights (K, n)) of the gradients of the log densities, shape (d, n)."""
+    result = np.zeros((X.shape[1], len(X)))
+    for block in factor_blocks(stack, X):
+        own = weights[:, block.rows]
+        for k, g in enumerate(stack.shape):
+            # Σ^-1 (x - m) is the residual over the noise: the factors took their part out
+            pull = block.residuals[k] / stack.noise_variances[g]
+            result[:, block.rows] -= (pull * own[k][:, None]).T
+    return result
 
 
 class FactorGaussianLayer(MultivariateGaussianLayer):

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skcircuits.circuits._policy import GAUSSIAN_BYTES, PRODUCT_BYTES, PRODUCT_ROWS
-from skcircuits.numerics._factor_stack import FactorBlock, FactorStack, factor_blocks
+from skcircuits.circuits.inputs.factor_gaussian import FactorBlock, FactorStack, factor_blocks
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows
 from skcircuits.numerics._small_cholesky import (
     BLOCK_BYTES,

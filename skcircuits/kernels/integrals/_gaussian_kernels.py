@@ -25,13 +25,13 @@ from skcircuits.circuits._policy import (
     PRODUCTS_PER_COLUMN,
 )
 from skcircuits.circuits.inputs._gaussian_integrals import given_cells
+from skcircuits.circuits.inputs.factor_gaussian import FactorStack, factor_log_density
 from skcircuits.exceptions import must
 from skcircuits.kernels.integrals._gaussian_kernel_pairs import (
     factor_rbf_blocks,
     log_expected_rbf_pairs,
 )
 from skcircuits.numerics._arrays import Rows, as_run
-from skcircuits.numerics._factor_stack import FactorStack, factor_log_density
 from skcircuits.numerics._gaussian_stack import (
     ConditionalBlock,
     GaussianStack,

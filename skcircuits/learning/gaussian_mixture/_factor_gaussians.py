@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs import FactorGaussian, FactorGaussianLayer, InputUnit
+from skcircuits.circuits.inputs.factor_gaussian import (
+    FactorBlock,
+    FactorStack,
+    block_log_density,
+    factor_blocks,
+)
 from skcircuits.learning.gaussian_mixture._full_gaussians import CovarianceType, Sums
 from skcircuits.learning.input_statistics import (
     MIN_VARIANCE,
     ColumnMoments,
     InputStatistics,
     register_statistics,
-)
-from skcircuits.numerics._factor_stack import (
-    FactorBlock,
-    FactorStack,
-    block_log_density,
-    factor_blocks,
 )
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.numerics._small_cholesky import gram_of_lower
