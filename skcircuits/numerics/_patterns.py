@@ -1,4 +1,4 @@
-"""Groups of rows: equal rows, and rows with the same missing cells."""
+"""Groups of rows: equal rows, rows with the same missing cells, and clusters of near rows."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 _CALL_WORK = 10_000
 HASHED_WORDS = 2**16  # at once: they stay in the cache
 _TABLE_BITS = 16  # patterns of so few columns are found by a lookup table, not by sorting
+# Digits of squared distances that count in k-means, in units of about a standard deviation
+_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -215,3 +217,39 @@ def _stable_order(values: IntArray, n_values: int) -> IntArray:
     """Sort small integers stably; 16 bits let NumPy take its radix sort."""
     dtype = np.uint16 if n_values <= 1 << 16 else np.int64
     return np.argsort(values.astype(dtype), kind="stable")
+
+
+def k_means(
+    points: FloatArray,
+    centres: FloatArray,
+    n_steps: int,
+    *,
+    weights: FloatArray | None = None,
+    observed: FloatArray | None = None,
+) -> FloatArray:
+    """Move centres (n_clusters, d) to the means of the points (n, d) nearest to them.
+
+    Points weigh `weights` (n,). With `observed` (n, d), 1 where a coordinate is observed, points
+    are 0 elsewhere and distances are over observed coordinates.
+    """
+    for _ in range(n_steps):
+        nearest = nearest_centres(points, centres, observed)
+        members = (nearest == np.arange(len(centres))[:, None]).astype(points.dtype)
+        if weights is not None:
+            members *= weights
+        sizes = members.sum(axis=1, keepdims=True) if observed is None else members @ observed
+        # Columns that a cluster never observed, and clusters without points, keep their centres.
+        means = members @ points / np.where(sizes > 0, sizes, 1)
+        centres = np.where(sizes > 0, means, centres)
+    return centres
+
+
+def nearest_centres(
+    points: FloatArray, centres: FloatArray, observed: FloatArray | None = None
+) -> IntArray:
+    """Index (n,) of the centre nearest to each point."""
+    squares = np.square(centres)
+    # The points' own squares are equal for all centres.
+    heights = squares.sum(axis=1) if observed is None else observed @ squares.T
+    # Rounded, so that of equally near centres the first is taken whatever the rounding errors.
+    return np.round(heights - 2 * points @ centres.T, _DIGITS).argmin(axis=1)

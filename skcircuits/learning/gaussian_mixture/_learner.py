@@ -8,7 +8,6 @@ from typing import cast
 
 import numpy as np
 
-from skcircuits.learning._k_means import k_means, nearest_centres
 from skcircuits.learning.gaussian_mixture._categories import (
     Categories,
     CategoryExpectation,
@@ -34,7 +33,7 @@ from skcircuits.learning.gaussian_mixture._kernel_density import (
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._arrays import logsumexp
-from skcircuits.numerics._patterns import PatternGroup, group_patterns
+from skcircuits.numerics._patterns import PatternGroup, group_patterns, k_means, nearest_centres
 from skcircuits.protocols import FloatArray, IntArray
 
 _SINGLE_TOL = 0.1  # of the tolerance: all starts of a single component end as one

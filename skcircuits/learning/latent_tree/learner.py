@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from skcircuits.circuits import Circuit
 from skcircuits.learning._columns import ColumnCells, rank_fractions, sharp_breaks
-from skcircuits.learning._k_means import k_means, nearest_centres
 from skcircuits.learning.latent_tree._belief_propagation import (
     BeliefPropagation,
     LatentTotals,
@@ -24,6 +23,7 @@ from skcircuits.learning.latent_tree._belief_propagation import (
 )
 from skcircuits.learning.latent_tree._emissions import Emissions, JointNormals, encode_cells
 from skcircuits.learning.latent_tree.rows import LatentRows
+from skcircuits.numerics._patterns import k_means, nearest_centres
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import maximum_spanning_tree, observed_information
 from skcircuits.trees._trees import root_at_center

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.learning._k_means import k_means, nearest_centres
+from skcircuits.numerics._patterns import k_means, nearest_centres
 
 
 def lloyd(points, centres, n_steps, weights, observed):
