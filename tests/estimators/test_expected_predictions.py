@@ -474,11 +474,11 @@ def test_models_without_an_answer_say_so(numbers):
 
 def test_logarithms_of_probabilities(classes):
     X, y = classes
-    model = classifier(LogisticRegression()).fit(X, y)
+    model = classifier(LogisticRegression(), n_completions=2)
     found = cross_val_predict(model, hide(X), y, cv=2, method="predict_log_proba")
     probabilities = cross_val_predict(model, hide(X), y, cv=2, method="predict_proba")
     np.testing.assert_array_equal(found, np.log(probabilities))
-    several = classifier(MultiOutputClassifier(LogisticRegression()))
+    several = classifier(MultiOutputClassifier(LogisticRegression()), n_completions=2)
     several.fit(X, np.column_stack([y, y[::-1]]))
     for logs, own in zip(several.predict_log_proba(X), several.predict_proba(X), strict=True):
         np.testing.assert_array_equal(logs, np.log(own))
@@ -606,7 +606,8 @@ def test_models_that_fail_beyond_the_values_seen(model, transformer, must_comple
 def test_searches_over_model_and_density(numbers):
     X, y = numbers
     grid = {"estimator__alpha": [1e-3, 1e3], "density__n_components": [1, 2]}
-    search = GridSearchCV(regressor(Ridge()), grid, cv=2, error_score="raise").fit(hide(X), y)
+    model = regressor(Ridge(), n_completions=2)
+    search = GridSearchCV(model, grid, cv=2, error_score="raise").fit(hide(X), y)
     assert search.best_params_["estimator__alpha"] == 1e-3
     pipeline = regressor(make_pipeline(StandardScaler(), Ridge()))
     pipeline.set_params(estimator__ridge__alpha=3.0)
@@ -616,7 +617,7 @@ def test_searches_over_model_and_density(numbers):
 def test_cross_validation_calibration_and_votes(classes):
     X, y = classes
     incomplete = hide(X)
-    model = classifier(LogisticRegression())
+    model = classifier(LogisticRegression(), n_completions=2)
     assert cross_val_score(model, incomplete, y, cv=2, error_score="raise").mean() > 0.4
     calibrated = CalibratedClassifierCV(model, cv=2).fit(incomplete, y)
     np.testing.assert_allclose(calibrated.predict_proba(incomplete).sum(axis=1), 1.0)
@@ -636,17 +637,17 @@ def test_several_targets(numbers, classes):
     targets = np.column_stack([y, 10.0 * X[:, 2]])
     incomplete = hide(X)
     for model in (Ridge(), None, MultiOutputRegressor(SVR())):
-        wrapped = regressor(model).fit(incomplete, targets)
+        wrapped = regressor(model, n_completions=2).fit(incomplete, targets)
         mean, std = wrapped.predict(incomplete, return_std=True)
         assert mean.shape == std.shape == targets.shape
-    outer = MultiOutputRegressor(regressor(Ridge())).fit(incomplete, targets)
+    outer = MultiOutputRegressor(regressor(Ridge(), n_completions=2)).fit(incomplete, targets)
     assert outer.predict(incomplete).shape == targets.shape
     labels = np.column_stack([classes[1], np.where(X[:, 1] > 3, "a", "b")])
     for model in (
         RandomForestClassifier(5, random_state=0),
         MultiOutputClassifier(LogisticRegression()),
     ):
-        wrapped = classifier(model).fit(incomplete, labels)
+        wrapped = classifier(model, n_completions=2).fit(incomplete, labels)
         probabilities = wrapped.predict_proba(incomplete)
         assert [p.shape for p in probabilities] == [(120, 3), (120, 2)]
         predicted = wrapped.predict(incomplete)
@@ -798,7 +799,7 @@ def test_closed_forms_of_several_completions(numbers):
     X, y = numbers
     incomplete = hide(X)
     for model in (Ridge(), RandomForestRegressor(3, max_depth=3, random_state=0), None):
-        exact = regressor(model).fit(incomplete, y)
+        exact = regressor(model, n_completions=3).fit(incomplete, y)
         assert exact.method_.startswith("exact")
         drawn = clone(exact).set_params(method="draws", tol=0.02).fit(incomplete, y)
         difference = (drawn.predict(incomplete) - exact.predict(incomplete)) / y.std()
@@ -947,7 +948,7 @@ def test_measuring_what_is_worth_most_pays(numbers):
 def test_columns_without_names_count_by_place():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.normal(size=40), "b": rng.choice(["u", "v"], 40)})
-    model = ExpectedPredictionRegressor(density="gaussian_mixture", random_state=0)
+    model = ExpectedPredictionRegressor(density=DENSITY, random_state=0)
     model.fit(X, X["a"])
     numbered = X.set_axis(range(2), axis=1)
     np.testing.assert_array_equal(model.predict(numbered), model.predict(X))
