@@ -5,6 +5,7 @@ lines that a fit or a question runs. A user's interrupt may also keep the best m
 """
 
 import contextlib
+import functools
 import pickle
 import sys
 import warnings
@@ -123,9 +124,15 @@ def fit(estimator, X):
         return estimator.fit(X, y > y.median() if is_classifier(estimator) else y)
 
 
+@functools.cache
+def packed(name):
+    """An estimator that knows the old table, pickled."""
+    return pickle.dumps(fit(clone(ESTIMATORS[name][0]), tables()[0]))
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_failed_refit_leaves_the_old_model(name):
-    prototype, method = ESTIMATORS[name]
+    method = ESTIMATORS[name][1]
     old, new = tables()
     probe = old.where(np.arange(80).reshape(40, 2) % 7 > 0) if name == "imputer" else old
 
@@ -140,9 +147,9 @@ def test_a_failed_refit_leaves_the_old_model(name):
         return tracer.n_lines
 
     # One model outlives all failures
-    estimator = fit(type(prototype)(**prototype.get_params(deep=False)), old)
+    estimator = pickle.loads(packed(name))
     before = np.asarray(getattr(estimator, method)(probe))
-    n_lines = refit(pickle.loads(pickle.dumps(estimator)))
+    n_lines = refit(pickle.loads(packed(name)))
     # Half of the failures among the first lines, where tables are read
     places = {*range(1, 400, 100), *np.linspace(400, n_lines - 1, N_FAILURES // 2).astype(int)}
     for place in sorted(places):
@@ -159,11 +166,11 @@ def try_seeds(tally, n_seeds, check, name):
 
 def check_interrupted(name, seed):
     """Interrupt a refit anywhere: the old model, or one of the new table; both answer."""
-    prototype, method = ESTIMATORS[name]
+    method = ESTIMATORS[name][1]
     old, new = tables()
-    estimator = fit(clone(prototype), old)
+    estimator = pickle.loads(packed(name))
     before = np.asarray(getattr(estimator, method)(old))
-    counted = fit(clone(prototype), old)
+    counted = pickle.loads(packed(name))
     with LineTracer() as tracer:
         fit(counted, new)
     place = int(np.random.default_rng(seed).integers(1, tracer.n_lines))
@@ -187,22 +194,27 @@ def test_an_interrupted_refit_leaves_a_model(name, tally):
     try_seeds(tally, 6, check_interrupted, name)
 
 
+@functools.cache
+def packed_before_batch(name):
+    """An estimator that knows the first batch, pickled; the second; how many lines that runs."""
+    first, _ = tables()
+    batch = first + 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        packed = pickle.dumps(clone(ESTIMATORS[name][0]).partial_fit(first))
+    with LineTracer() as tracer:
+        pickle.loads(packed).partial_fit(batch)
+    return packed, batch, tracer.n_lines
+
+
 def check_failed_batch(name, seed):
     """Fail anywhere in a later batch: the model of the batches before, or none."""
-    prototype, method = ESTIMATORS[name]
+    method = ESTIMATORS[name][1]
     old, _ = tables()
-    batch = old + 0.5
-
-    def learned():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return clone(prototype).partial_fit(old)
-
-    estimator, counted = learned(), learned()
+    packed, batch, n_lines = packed_before_batch(name)
+    estimator = pickle.loads(packed)
     before = np.asarray(getattr(estimator, method)(old))
-    with LineTracer() as tracer:
-        counted.partial_fit(batch)
-    place = int(np.random.default_rng(seed).integers(1, tracer.n_lines))
+    place = int(np.random.default_rng(seed).integers(1, n_lines))
     with LineTracer(place), pytest.raises(InjectedError):
         estimator.partial_fit(batch)
     try:
@@ -222,15 +234,14 @@ def test_a_failed_batch_leaves_the_model_before_or_none(name, tally):
 
 def check_failed_question(name, seed):
     """Fail anywhere in an answer, the first one that fills caches: the next is as ever."""
-    prototype, method = ESTIMATORS[name]
+    method = ESTIMATORS[name][1]
     old, _ = tables()
     incomplete = old if name in COMPLETE else old.where(np.arange(80).reshape(40, 2) % 7 > 0)
     rng = np.random.default_rng(seed)
-    model = fit(clone(prototype), old)
-    packed = pickle.dumps(model)
+    model = pickle.loads(packed(name))
     with LineTracer() as tracer:
         expected = np.asarray(getattr(model, method)(incomplete))
-    model = pickle.loads(packed)
+    model = pickle.loads(packed(name))
     place = int(rng.integers(1, tracer.n_lines))
     error = rng.choice([KeyboardInterrupt, MemoryError])
     with LineTracer(place, error), contextlib.suppress(error, AttributeError):
@@ -272,9 +283,9 @@ def test_a_refused_first_fit_leaves_nothing(name):
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_refused_refit_leaves_the_old_columns(name):
     """A table of other columns with an infinite cell: its names once stood on the old model."""
-    prototype, method = ESTIMATORS[name]
+    method = ESTIMATORS[name][1]
     old, new = tables()
-    estimator = fit(clone(prototype), old)
+    estimator = pickle.loads(packed(name))
     before = np.asarray(getattr(estimator, method)(old))
     for refused in (new, new.rename(columns={"x": "a", "y": "b"})):
         with pytest.raises(ValueError, match="infin"):
