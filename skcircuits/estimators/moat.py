@@ -416,13 +416,13 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
         log_mass = self._log_states(evidence, MAX_EXACT_COMPLETIONS)
         return log_mass - self._states.discretizer.log_volume(observed)
 
-    def _coverage(self, boxes, observed):
+    def _coverage(self, boxes, observed, columns=None):
         """Fraction of each state of each column that lies in each box, (n_boxes, k) each."""
         if boxes.totals:
             way_out = "Use to_circuit(n_trees), a mixture of drawn trees, or method='estimate'."
             message = must("Sums and counts of columns", "be asked of a circuit", way_out)
             raise CircuitPropertyError(message)
-        columns = range(observed.shape[1])
+        columns = range(observed.shape[1]) if columns is None else columns
         coverage = self._states.discretizer.coverage(boxes, columns)
         states = self._states.discretizer.encode(observed)
         for column, own in zip(columns, coverage, strict=True):
