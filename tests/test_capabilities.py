@@ -206,7 +206,7 @@ def test_boxes_of_joint_units_stop_at_three_dimensions():
 
 def test_most_probable_completions_need_determinism():
     mixture = Circuit(0.5 * Bernoulli(0, 0.2) + 0.5 * Bernoulli(0, 0.7))
-    with pytest.raises(CircuitPropertyError, match="Pass method='max_product'"):
+    with pytest.raises(CircuitPropertyError, match="Pass method='search'"):
         mixture.mpe(NOTHING)
     decision = Circuit(0.4 * Indicator(0, 0, 2) + 0.6 * Indicator(0, 1, 2))
     assert decision.mpe(NOTHING)[0, 0] == 1.0

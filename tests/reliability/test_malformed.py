@@ -124,7 +124,7 @@ def test_integers_beyond_floats_are_refused(call):
 
 def test_methods_are_words():
     # Comparisons with columns of a dataframe raise errors of its library
-    with pytest.raises(ValueError, match="method must be 'exact' or 'max_product'"):
+    with pytest.raises(ValueError, match="method must be 'exact', 'search' or 'max_product'"):
         Circuit(Bernoulli(0, 0.5)).mpe([[np.nan]], method=pl.Series([1.0]))
     with pytest.raises(ValueError, match="method must be"):
         BBISWeighter().fit_resample([[0.0], [1.0]], method=pl.Series([1.0]))

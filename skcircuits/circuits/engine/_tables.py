@@ -137,7 +137,7 @@ class JointTableLayer(DiscreteInputLayer):
         self._states = joint_states(self._shape)
         self._strides = np.array(code_strides(self._shape))
         # Tables of one scope share their codes, which are looked up once for all of them
-        starts, counts = self._scope_runs
+        starts, counts = self.scope_runs
         self._runs = [slice(a, a + n) for a, n in zip(starts.tolist(), counts.tolist())]
         known = [dict(zip(scopes[start], self._shape)) for start in starts]
         self._codebook = CodeBook.of(

@@ -275,13 +275,13 @@ class InputLayer(ABC):
         # Masses are at most one as they are, and other families may hold masses of the variable
         if self.is_discrete:
             return np.exp(values, out=values), np.zeros(values.shape[1])
-        starts, counts = self._scope_runs
+        starts, counts = self.scope_runs
         peaks = finite_peaks(np.maximum.reduceat(values, starts, axis=0))
         values -= np.repeat(peaks, counts, axis=0)
         return np.exp(values, out=values), peaks.sum(axis=0)
 
     @cached_property
-    def _scope_runs(self) -> tuple[IntArray, IntArray]:
+    def scope_runs(self) -> tuple[IntArray, IntArray]:
         """First unit and number of units of each scope; a plan sorts its units by scope."""
         changes = (self.scopes[1:] != self.scopes[:-1]).any(axis=1)
         starts = np.append(0, np.flatnonzero(changes) + 1)

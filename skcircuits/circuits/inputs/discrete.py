@@ -104,7 +104,7 @@ class DiscreteLayer(DiscreteInputLayer):
     def tables(
         self, cardinalities: Mapping[int, int]
     ) -> Iterator[tuple[slice, tuple[int, ...], FloatArray]]:
-        for start, count in zip(*self._scope_runs):
+        for start, count in zip(*self.scope_runs):
             own, variable = slice(start, start + count), int(self.scopes[start, 0])
             n_states = cardinalities[variable]
             # States, the missing state, and a column for invalid states

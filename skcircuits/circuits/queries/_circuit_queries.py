@@ -16,6 +16,7 @@ from skcircuits.circuits.queries._completion import (
     max_product_completion,
     sample,
     sample_completions,
+    searched_completion,
 )
 from skcircuits.circuits.queries._marginals import (
     conditional_marginals,
@@ -252,16 +253,22 @@ class CircuitQueries(Immutable, ABC):
         self._require("marginals")
         return conditional_mean_and_marginals(self.plan, self._table(X))
 
-    def mpe(self, X: Any, method: Literal["exact", "max_product"] = "exact") -> FloatArray:
+    def mpe(
+        self, X: Any, method: Literal["exact", "search", "max_product"] = "exact"
+    ) -> FloatArray:
         """Complete NaN cells with the most probable values.
 
         Parameters
         ----------
         X : array-like of shape (n, n_columns)
             Rows with NaN.
-        method : {"exact", "max_product"}, default="exact"
-            "exact" requires a deterministic circuit. "max_product" is an approximation for other
-            circuits, which follows the largest term of every sum.
+        method : {"exact", "search", "max_product"}, default="exact"
+            "exact" requires a deterministic circuit. The others are approximations for other
+            circuits. "max_product" follows the largest term of every sum. "search" starts from this
+            completion and three others, and improves the best of them in at most three steps, in
+            which each column gets the value that is best given all others. It is exact for
+            deterministic circuits, never worse than "max_product" and takes up to twenty times as
+            long.
 
         Returns
         -------
@@ -275,13 +282,14 @@ class CircuitQueries(Immutable, ABC):
         ZeroProbabilityError
             If the observed cells of a row have probability zero.
         """
-        require_choice("exact", "max_product", method=method)
+        require_choice("exact", "search", "max_product", method=method)
         self._require("mpe")
         if method == "exact" and not self._is_deterministic:
             condition = "be deterministic for exact most probable completions"
-            way_out = "Pass method='max_product' for an approximation."
+            way_out = "Pass method='search' for an approximation."
             raise CircuitPropertyError(must("a circuit", condition, way_out, method=method))
-        return max_product_completion(self.plan, self._table(X))
+        complete = searched_completion if method == "search" else max_product_completion
+        return complete(self.plan, self._table(X))
 
     def sample(self, n_samples: int = 1, X: Any = None, random_state: Any = None) -> FloatArray:
         """Draw rows, or completions of the NaN cells of given rows.

@@ -1,6 +1,7 @@
 """Completions of rows: random ones and the most probable.
 
-Both take a feedforward pass and a trace from the root to one input unit per variable.
+All take a feedforward pass and a trace from the root to one input unit per variable; where rows
+have several induced trees, a search for the most probable completions follows.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from skcircuits.circuits.engine._passes import (
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.engine._tables import tabulated
 from skcircuits.circuits.queries._marginals import require_possible
+from skcircuits.circuits.queries._search import Known, ObservedUnits, search_completions
 from skcircuits.numerics._random import DrawSource, InverseCdf, RowStreams, draw_source
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
@@ -40,6 +42,10 @@ from skcircuits.protocols import FloatArray, IntArray
 # Terms may add up to slightly less than their total: draws below this never take an edge of
 # probability zero.
 ALMOST_ONE = 1.0 - 1e-9
+# Draws that show whether rows have several trees, and the gain in log density that shows it
+_N_DRAWS, _SEVERAL_TREES = 64, 1e-9
+# Arrays of the size of all values that a search holds at once
+_SEARCH_BUFFERS = 8
 
 
 def sample(plan: Plan, n_samples: int, rng: np.random.Generator | RowStreams) -> FloatArray:
@@ -213,3 +219,40 @@ def max_product_completion(plan: Plan, X: FloatArray) -> FloatArray:
             scopes = layer.scopes[units]
             result[rows.start + at[:, None], scopes] = layer.mode(units, block[at[:, None], scopes])
     return result
+
+
+def searched_completion(plan: Plan, X: FloatArray) -> FloatArray:
+    """Complete NaN cells by max-product, then by a search if rows have several induced trees."""
+    if not rows_have_several_trees(plan):
+        return max_product_completion(plan, X)
+    result = np.empty(X.shape)
+    for rows in plan.batches(len(X), n_buffers=_SEARCH_BUFFERS):
+        block = X[rows]
+        sums = log_values(plan, block)
+        require_possible(plan, sums[plan.root], rows.start)
+        inputs = input_buffer(plan, methodcaller("log_max", block), (len(block),))
+        peaks = feedforward(plan, inputs, "max")
+        known = Known(
+            plan, [(own, ObservedUnits(layer, block)) for own, layer in plan.inputs], block
+        )
+        result[rows] = search_completions(known, peaks, sums)[0]
+    return result
+
+
+def rows_have_several_trees(plan: Plan) -> bool:
+    """Tell whether some of the circuit's draws have several induced trees of positive value.
+
+    Under deterministic circuits no row has, so that max-product is exact. A proof of determinism
+    compares all pairs of children, which takes longer than a search where there are many.
+    """
+    return plan.remember("rows_have_several_trees", lambda: _draws_have_several_trees(plan))
+
+
+def _draws_have_several_trees(plan: Plan) -> bool:
+    if not plan.sum_layers:
+        return False
+    rows = sample(plan, _N_DRAWS, np.random.default_rng(0))
+    values = log_values(plan, rows)
+    inputs = input_buffer(plan, methodcaller("log_prob", rows), (len(rows),))
+    best = feedforward(plan, inputs, "max")[plan.root]
+    return bool((values[plan.root] > best + _SEVERAL_TREES).any())

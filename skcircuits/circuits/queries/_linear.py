@@ -115,7 +115,7 @@ class LinearCircuit:
             return self._average(spread)[None]
 
     def mpe(self) -> tuple[FloatArray, FloatArray]:
-        """Best row (1, n_columns) by max-product, and the log of its term."""
+        """Best row (1, n_columns) that is found, and its log density."""
         if not all(part.is_exact for part in self._parts):
             way_out = "Take the draw with the highest score_samples: sample(n, given=...)."
             condition = "involve only columns of one joint Gaussian for a most probable row"

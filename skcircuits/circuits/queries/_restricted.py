@@ -24,8 +24,13 @@ from skcircuits.circuits.inputs.restriction import (
     restrict,
 )
 from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS, Feature
-from skcircuits.circuits.queries._completion import BATCH_DRAWS, _Posterior
+from skcircuits.circuits.queries._completion import (
+    BATCH_DRAWS,
+    _Posterior,
+    rows_have_several_trees,
+)
 from skcircuits.circuits.queries._marginals import require_possible
+from skcircuits.circuits.queries._search import Known, search_completions
 from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
@@ -95,9 +100,10 @@ class RestrictedCircuit:
         return drawn
 
     def mpe(self, left_out: IntArray = NO_COLUMNS) -> tuple[FloatArray, FloatArray]:
-        """Best rows (n, n_columns) by max-product, and the logs of their terms (n,).
+        """Best rows (n, n_columns) that are found, and their log densities (n,).
 
-        Columns `left_out` are summed or integrated out, and so are sums over them alone.
+        Columns `left_out` are summed or integrated out, and so are sums over them alone; then the
+        rows are those of max-product, with the logs of their terms.
         """
         rows_found, heights = np.empty(self.evidence.X.shape), np.empty(len(self.evidence))
         for rows, batch in self._batches():
@@ -229,7 +235,7 @@ class _Batch:
             out[at[:, None], layer.scopes[units]] = layers[id(layer)].draw(units, at, rng)
 
     def mpe(self, left_out: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Best rows and the logs of their terms."""
+        """Best rows and their log densities, or the logs of their terms."""
         plan, n_rows = self._plan, len(self._evidence)
         values = np.empty((plan.n_units, n_rows))
         for span, own in self._layers:
@@ -239,11 +245,21 @@ class _Batch:
         else:
             feedforward(plan, values, "max")
         require_possible(plan, values[plan.root], self._first_row)
+        if not len(left_out) and rows_have_several_trees(plan):
+            return self._search(values)
         layers = {id(own.layer): own for _, own in self._layers}
         best = np.full(self._evidence.X.shape, np.nan)
         for layer, units, at in trace(plan, n_rows, best_edges(plan, values)):
             best[at[:, None], layer.scopes[units]] = layers[id(layer)].mode(units, at, left_out)
         return best, values[plan.root]
+
+    def _search(self, peaks: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Best rows that are found and their log densities; ``peaks``: values by max-product."""
+        known = Known(self._plan, self._layers, self._evidence.X)
+        # Probabilities of boxes may take longer than the whole search
+        is_open = np.isnan(self._evidence.box.lower) & np.isnan(self._evidence.box.upper)
+        has_box = not is_open.all() or bool(self._evidence.box.states)
+        return search_completions(known, peaks, None if has_box else self.values)
 
     def _log_max(self, restricted: RestrictedLayer, left_out: IntArray) -> FloatArray:
         """Log density of the columns that are not left out, at the best points of all units."""

@@ -18,7 +18,12 @@ import numpy as np
 
 from skcircuits.circuits._policy import MAX_SCORED_VALUES
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
-from skcircuits.circuits.engine._passes import PendingPairs, draw_in_runs, largest_in_runs
+from skcircuits.circuits.engine._passes import (
+    PendingPairs,
+    draw_in_runs,
+    largest_in_runs,
+    log_values,
+)
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.inputs.restriction import (
@@ -128,13 +133,15 @@ class ScoredCircuit:
         return self._polynomials.tilted(self._plan, units, factors, points)
 
     def mpe(self) -> tuple[FloatArray, FloatArray]:
-        """Best row (1, n_columns) by max-product, and the log of its term."""
+        """Best row (1, n_columns) by max-product, and its log density."""
         root = self._plan.root
         layers, best = fill_polynomials(self._plan, self._known, self._scores, is_max=True)
         heights = np.where(self._is_accepted, best.values[root], 0.0)
         row = np.full((1, self._known.X.shape[1]), np.nan)
         _Trace(self._plan, best, layers, self._scores, _Largest()).fill(row, heights)
-        return row, safe_log(heights.max(keepdims=True)) + best.scales[root]
+        term = safe_log(heights.max(keepdims=True)) + best.scales[root]
+        # At an end of a piece the density may be that of the other side
+        return row, np.maximum(term, log_values(self._plan, row)[root])
 
     def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
         """Draw counts (1,) rows."""

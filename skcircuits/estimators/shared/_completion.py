@@ -73,7 +73,7 @@ def complete_rows(
     if strategy == "mpe":
 
         def answer(rows):
-            return circuit.mpe(rows, method="max_product")
+            return circuit.mpe(rows, method="search")
 
     elif strategy == "sample":
 

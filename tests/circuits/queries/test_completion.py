@@ -14,6 +14,7 @@ from skcircuits.circuits import (
     Gaussian,
     Indicator,
     MultivariateGaussian,
+    Sum,
 )
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from tests.reference.case import QueryCase, for_seeds
@@ -46,11 +47,54 @@ def test_max_product_bounds_the_best_completion_from_below(seed):
     assert (found <= best * (1 + 1e-12)).all()
 
 
+def test_a_search_finds_most_of_the_best_completions():
+    n_found = {"max_product": 0, "search": 0}
+    for seed in range(60):
+        circuit = random_circuit(seed, discrete=True)
+        X = random_rows(np.random.default_rng(seed), circuit, 3)
+        best = np.array([Completions(circuit, x).best() for x in X])
+        values = {}
+        for method in n_found:
+            completed = circuit.mpe(X, method=method)
+            np.testing.assert_array_equal(completed[~np.isnan(X)], X[~np.isnan(X)])
+            values[method] = unit_values(circuit, completed)
+            n_found[method] += (values[method] > best * (1 - 1e-9)).sum()
+        assert (values["search"] >= values["max_product"] * (1 - 1e-12)).all()
+        # No row depends on the others
+        np.testing.assert_array_equal(circuit.mpe(X[1:2], method="search")[0], completed[1])
+    assert n_found["search"] > 0.95 * 180 > n_found["max_product"]
+
+
+def test_a_search_is_exact_for_deterministic_circuits():
+    for seed in range(10):
+        circuit = deterministic_circuit(seed)
+        X = random_rows(np.random.default_rng(seed), circuit, 3)
+        np.testing.assert_array_equal(circuit.mpe(X, method="search"), circuit.mpe(X))
+
+
+def test_a_search_finds_the_mode_between_components():
+    near = 0.5 * Gaussian(0, 0.0, 1.0) + 0.5 * Gaussian(0, 1.0, 1.0)
+    circuit = Circuit(near * Bernoulli(1, 0.3))
+    X = np.array([[np.nan, np.nan], [np.nan, 1.0], [7.0, np.nan]])
+    found = circuit.mpe(X, method="search")
+    np.testing.assert_allclose(found[:, 0], [0.5, 0.5, 7.0], atol=0.05)
+    np.testing.assert_array_equal(found[:, 1], [0.0, 1.0, 0.0])
+
+
+def test_a_search_changes_single_columns_that_are_not_better_together():
+    """State 1 gains in either column, as all terms with it add up, but not in both."""
+    terms = [(0.16, 0, 0)] + 3 * [(0.1, 1, 0)] + 3 * [(0.09, 0, 1)] + [(0.12, 2, 2), (0.15, 3, 3)]
+    products = [Indicator(0, a, 4) * Indicator(1, b, 4) for _, a, b in terms]
+    circuit = Circuit(Sum(products, [weight for weight, _, _ in terms]))
+    np.testing.assert_array_equal(circuit.mpe([[np.nan] * 2], method="max_product"), [[0, 0]])
+    np.testing.assert_array_equal(circuit.mpe([[np.nan] * 2], method="search"), [[1, 0]])
+
+
 def test_exact_completion_needs_determinism():
     circuit = Circuit(0.5 * Bernoulli(0, 0.2) + 0.5 * Bernoulli(0, 0.7))
-    with pytest.raises(CircuitPropertyError, match="Pass method='max_product'"):
+    with pytest.raises(CircuitPropertyError, match="Pass method='search'"):
         circuit.mpe([[np.nan]])
-    with pytest.raises(ValueError, match="method must be 'exact' or 'max_product'"):
+    with pytest.raises(ValueError, match="method must be 'exact', 'search' or 'max_product'"):
         circuit.mpe([[np.nan]], method="best")
 
 

@@ -27,7 +27,13 @@ from skcircuits.circuits.queries._restricted import (
 )
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from tests.reference.case import for_seeds
-from tests.reference.random_circuits import RandomCircuit, random_cardinalities
+from tests.reference.enumeration import Completions
+from tests.reference.random_circuits import (
+    RandomCircuit,
+    random_cardinalities,
+    random_circuit,
+    random_rows,
+)
 
 NAN = np.nan
 WEIGHTS = [0.2, 0.2, 0.1, 0.1, 0.1]
@@ -137,7 +143,7 @@ def test_without_restrictions_they_are_the_queries_of_the_circuit():
     np.testing.assert_allclose(mean, p.expectation(X), atol=1e-12)
     np.testing.assert_allclose(variance, p.variance(X), atol=1e-12)
     np.testing.assert_allclose(restricted.log_mass(), p.log_prob(X), atol=1e-12)
-    np.testing.assert_allclose(restricted.mpe()[0], p.mpe(X, method="max_product"), atol=1e-8)
+    np.testing.assert_allclose(restricted.mpe()[0], p.mpe(X, method="search"), atol=1e-8)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.2, 2.5), (-3.0, 0.4), (3.5, np.inf), (-np.inf, 0.7)])
@@ -201,6 +207,30 @@ def test_modes_are_the_best_points_of_boxes():
     weights = np.log(p.root.weights)
     values = np.max([t.log_prob(drawn) + w for t, w in zip(terms, weights)], axis=0)
     assert (values.reshape(len(best), -1) <= heights[:, None] + 1e-9).all()
+
+
+def test_searched_rows_are_allowed_and_hardly_ever_below_the_best():
+    n_best, n_rows = 0, 0
+    for seed in range(20):
+        p, rng = random_circuit(seed, discrete=True), np.random.default_rng(seed)
+        cardinalities, (x,) = p.cardinalities, random_rows(rng, p, 1)
+        allowed = {v: rng.random((1, n)) < 0.7 for v, n in cardinalities.items()}
+        nothing = np.full((1, len(x)), NAN)
+        rows = Completions(p, x).nodes
+        masks = [allowed[v][0, rows[:, v].astype(int)] | ~np.isnan(x[v]) for v in cardinalities]
+        for v in cardinalities:
+            allowed[v] |= ~np.isnan(x[v])
+        rows = rows[np.all(masks, axis=0)]
+        heights = p.log_prob(rows) if len(rows) else np.array([-np.inf])
+        if np.isneginf(heights.max()):
+            continue
+        box = Box(nothing, nothing, states=allowed)
+        best, height = RestrictedCircuit(p.plan, Evidence(x[None], box)).mpe()
+        assert (rows == best).all(axis=1).any()
+        assert height == pytest.approx(p.log_prob(best), rel=1e-12, abs=1e-12)
+        n_best += height[0] > heights.max() - 1e-9
+        n_rows += 1
+    assert n_best >= 0.9 * n_rows
 
 
 def test_joint_modes_on_faces_of_boxes():

@@ -78,12 +78,15 @@ class RestrictedDiscrete(RestrictedLayer):
         mass = self.mass()
         # Impossible units have no flow to divide.
         ratios = np.divide(flows, mass, out=np.zeros_like(flows), where=mass > 0.0)
-        every_row = np.arange(self._n)
+        return self.divided(ratios, np.arange(self._n))
+
+    def divided(self, weights: FloatArray, rows: IntArray) -> Iterator[StateFlows]:
+        """Sums of weights (n_units, m) times the masses of each allowed state, in m rows."""
         for variable, units in self._units.items():
             own = int(self.layer.cardinalities[units].max())
-            divided = self.layer.masses[units, :own].T @ ratios[units]
-            divided *= self._allowed[variable][:, :own].T
-            yield StateFlows(variable, every_row, divided)
+            divided = self.layer.masses[units, :own].T @ weights[units]
+            divided *= self._allowed[variable][rows, :own].T
+            yield StateFlows(variable, np.arange(len(rows)), divided)
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         mean, square = np.zeros((2, len(self.layer), self._n))

@@ -361,10 +361,11 @@ class QueriesMixin(ModelUnderConditions):
         -------
         ndarray of shape (n_features,) or (n_conditions, n_features), or dataframe
             The most probable row under each condition; integers in integer columns. It is exact for
-            deterministic circuits. For other circuits it is computed by max-product: the best row
-            for the most probable choice of components. For a `marginal`, it is exact if the columns
-            are categories or few integers, up to 2^20 joint states, and computed by max-product
-            otherwise.
+            deterministic circuits and single components. For other circuits it is the best row of a
+            search, which starts from the rows of max-product, the best for the most probable choice
+            of components. Under counts and sums of columns it is that of max-product. For a
+            `marginal`, it is exact if the columns are categories or few integers, up to 2^20 joint
+            states, and computed by max-product otherwise.
 
         Raises
         ------

@@ -77,7 +77,7 @@ class BoxesWithTotals:
         return self._gathered([part.covariance(features) for _, part in self._parts])
 
     def mpe(self, left_out=()):
-        """Best rows (n_boxes, n_columns), and the logs of their terms."""
+        """Best rows (n_boxes, n_columns) that are found, and their log densities."""
         if len(left_out):
             condition = "include all columns under sums, counts and linear comparisons"
             way_out = "Ask the density itself: mpe(given=...), or marginals of few categories."

@@ -1,0 +1,295 @@
+"""A search for the most probable completions under circuits that are not deterministic.
+
+Max-product finds the best induced tree, whereas the density of a row adds up many of them. The
+search starts from the completions of several trees and ascends by exact conditionals: the value of
+the root is linear in the units over each variable, so that one pass down gives the densities of a
+row with any other value of any single variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
+from skcircuits.circuits.engine._passes import best_edges, log_values, trace
+from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.inputs.base import DiscreteInputLayer, StateFlows
+from skcircuits.numerics._arrays import divisors, safe_log
+from skcircuits.protocols import FloatArray, IntArray
+
+# Trees of which completions are compared: below so many children of the root, in two orders
+_N_CHILDREN = 2
+# Most rows change in one or two steps.
+_N_STEPS = 3
+# Modes that are tried in each scope, and modes of which an average is tried
+_N_MODES, _N_AVERAGED = 2, 6
+# Log densities that grow by less are at their maximum.
+_MIN_GAIN = 1e-3
+# Ratios beyond are far from the best completion, or would overflow
+_MAX_LOG_RATIO = 600.0
+
+
+class KnownUnits(Protocol):
+    """The units of an input layer given evidence about n rows."""
+
+    layer: Any
+
+    def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
+        """Best cells (m, scope_size) for pairs of a unit and a row."""
+
+
+class KnownStates(KnownUnits, Protocol):
+    """The units of a discrete layer given evidence about n rows."""
+
+    def divided(self, weights: FloatArray, rows: IntArray) -> Iterator[StateFlows]:
+        """Sums of weights (n_units, m) times the masses of each possible state, in m rows."""
+
+
+class ObservedUnits:
+    """The units of a layer given observed cells, NaN where missing."""
+
+    def __init__(self, layer: Any, X: FloatArray) -> None:
+        self.layer, self._X = layer, X
+
+    def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
+        """Best cells (m, scope_size) for pairs of a unit and a row."""
+        return np.asarray(self.layer.mode(units, self._X[rows[:, None], self.layer.scopes[units]]))
+
+    def divided(self, weights: FloatArray, rows: IntArray) -> Iterator[StateFlows]:
+        """Sums of weights (n_units, m) times the masses of each possible state, in m rows."""
+        return iter(self.layer.state_flows(weights, self._X[rows]))
+
+
+class Known(NamedTuple):
+    """A circuit and evidence about n rows."""
+
+    plan: Plan
+    layers: Sequence[tuple[slice, Any]]  # positions and `KnownUnits` of each input layer
+    X: FloatArray  # (n, n_columns), NaN where free
+
+    def completions(self, values: FloatArray, starts: IntArray) -> FloatArray:
+        """Complete rows by the best trees of some units, (n_starts, n, n_columns).
+
+        ``values`` (n_units, n): of all units, by which edges are chosen; ``starts`` (n_starts, n):
+        the units.
+        """
+        n_rows = len(self.X)
+        best = best_edges(self.plan, values)
+        known = {id(own.layer): own for _, own in self.layers}
+        result = np.tile(self.X, (len(starts), 1))
+
+        def choose(layer: SumLayer, own: IntArray, pairs: IntArray) -> IntArray:
+            # Pair i belongs to row i % n_rows
+            return best(layer, own, pairs % n_rows)
+
+        for layer, units, at in trace(self.plan, len(result), choose, starts.ravel()):
+            cells = known[id(layer)].mode(units, at % n_rows)
+            result[at[:, None], layer.scopes[units]] = cells
+        return result.reshape(len(starts), *self.X.shape)
+
+
+def search_completions(
+    known: Known, peaks: FloatArray, sums: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """Complete rows (n, n_columns), and their log densities (n,): at least those of max-product.
+
+    ``peaks`` (n_units, n): values of all units after max-product; ``sums``: after sum-product, or
+    None if these take too long.
+    """
+    starts = [_starts(known, values) for values in (peaks, sums) if values is not None]
+    rows, values = _best_start(known, np.concatenate(starts), peaks[known.plan.root])
+    ascent = _Ascent(known, peaks, rows, values)
+    for _ in range(_N_STEPS):
+        if not len(ascent.active):
+            break
+        ascent.step()
+    return ascent.rows, ascent.heights
+
+
+def _starts(known: Known, values: FloatArray) -> FloatArray:
+    """Completions by the best trees of the root, below each of its best children."""
+    root = known.plan.layers[-1]
+    if not isinstance(root, SumLayer):
+        return known.completions(values, np.full((1, len(known.X)), known.plan.root))
+    terms = values[root.children] + known.plan.weights.log[root.edges][:, None]
+    order = np.argsort(-terms, axis=0, kind="stable")[:_N_CHILDREN]
+    return known.completions(values, root.children[order])
+
+
+def _best_start(
+    known: Known, starts: FloatArray, peaks: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """The best of some completions of each row, and the values of all units there.
+
+    Of equal densities it is the first, that of max-product, whose tree has the log value ``peaks``.
+    """
+    plan, every = known.plan, np.arange(len(known.X))
+    rows, others = starts[0], starts[1:]
+    values = log_values(plan, rows)
+    # At an end of a piece the density may be that of the other side
+    values[plan.root] = np.maximum(values[plan.root], peaks)
+    # Equal completions are evaluated once; a cell that is left open would be summed out
+    is_new = (others != rows).any(axis=2) & (np.isnan(others) == np.isnan(rows)).all(axis=2)
+    found = log_values(plan, others[is_new])
+    heights = np.full(is_new.shape, -np.inf)
+    heights[is_new] = found[plan.root]
+    place = np.zeros(is_new.shape, dtype=np.intp)
+    place[is_new] = np.arange(found.shape[1])
+    if len(others):
+        best = heights.argmax(axis=0)
+        better = np.flatnonzero(heights[best, every] > values[plan.root])
+        rows[better] = others[best[better], better]
+        values[:, better] = found[:, place[best[better], better]]
+    return rows, values
+
+
+class _Proposals(NamedTuple):
+    """Cells for some rows, and the gain in log density where a column changes alone."""
+
+    cells: FloatArray  # (m, n_columns)
+    gains: FloatArray  # (m, n_columns), 0 where nothing is better
+
+    def take(self, rows: IntArray, scope: IntArray, cells: FloatArray, gains: FloatArray) -> None:
+        """Keep cells (k, scope_size) of some rows where their gains (k,) are the largest yet."""
+        # Comparisons with NaN are false: a gain that has overflowed is none
+        better = gains > self.gains[rows[:, None], scope].max(axis=1)
+        at = rows[better, None]
+        self.cells[at, scope], self.gains[at, scope] = cells[better], gains[better, None]
+
+
+class _Ascent:
+    """Rows that move to values of higher density until nothing that is tried is better."""
+
+    def __init__(
+        self, known: Known, peaks: FloatArray, rows: FloatArray, values: FloatArray
+    ) -> None:
+        """``peaks``, ``values`` (n_units, n): values after max-product, and at the rows."""
+        self._known, self._peaks, self._values = known, peaks, values
+        self.rows, self.heights = rows, values[known.plan.root].copy()
+        #: Rows that may still change, to which the columns of ``values`` belong.
+        self.active = np.arange(len(rows))
+
+    def step(self) -> None:
+        """Change all columns that gain; only the one that gains most where these are worse."""
+        found = self._propose()
+        gains = np.where(found.gains > _MIN_GAIN, found.gains, np.inf)
+        waiting = np.flatnonzero((found.gains > _MIN_GAIN).any(axis=1))
+        moved = [(self.active[:0], self._values[:, :0])]
+        for least in (gains.min(axis=1), found.gains.max(axis=1)):
+            if not len(waiting):
+                break
+            # Columns of one scope have equal gains and change together
+            is_taken = found.gains[waiting] >= least[waiting, None]
+            at = self.active[waiting]
+            rows = np.where(is_taken, found.cells[waiting], self.rows[at])
+            values = log_values(self._known.plan, rows)
+            gain = values[self._known.plan.root] - self.heights[at]
+            better, goes_on = gain > 0.0, gain > _MIN_GAIN
+            self.rows[at[better]] = rows[better]
+            self.heights[at[better]] += gain[better]
+            moved.append((at[goes_on], values[:, goes_on]))
+            waiting = waiting[~better]
+        rows_moved, values_moved = zip(*moved)
+        self.active = np.concatenate(rows_moved)
+        self._values = np.concatenate(values_moved, axis=1)
+
+    def _propose(self) -> _Proposals:
+        """Find better cells of each column of the active rows, all others given."""
+        rows, peaks = self.rows[self.active], self._peaks[:, self.active]
+        found = _Proposals(rows.copy(), np.zeros(rows.shape))
+        # Far from the best completion, ratios overflow: such gains are not taken
+        with np.errstate(over="ignore", invalid="ignore"):
+            slopes = _derivatives(self._known.plan, self._values, peaks)
+            # Units that are impossible given the evidence have derivatives of zero
+            peaks[np.isneginf(peaks)] = 0.0
+            for units, own in self._known.layers:
+                now = slopes[units] * np.exp(self._values[units] - peaks[units])
+                if isinstance(own.layer, DiscreteInputLayer):
+                    self._try_states(found, own, slopes[units] * np.exp(-peaks[units]), now)
+                else:
+                    self._try_modes(found, own, slopes[units], peaks[units], now)
+        return found
+
+    def _try_states(
+        self, found: _Proposals, own: KnownStates, weights: FloatArray, now: FloatArray
+    ) -> None:
+        """Find the best state of each discrete variable; ``now``: parts of the present value."""
+        for variable, rows, masses in own.divided(weights, self.active):
+            units = (own.layer.scopes == variable).any(axis=1)
+            states = masses.argmax(axis=0)
+            after = masses[states, np.arange(len(rows))]
+            gains = _log_ratios(after, now[units][:, rows].sum(axis=0))
+            found.take(rows, np.array([variable]), states[:, None].astype(float), gains)
+
+    def _try_modes(
+        self,
+        found: _Proposals,
+        own: KnownUnits,
+        slopes: FloatArray,
+        peaks: FloatArray,
+        now: FloatArray,
+    ) -> None:
+        """Try modes of units, and an average of modes, in each scope."""
+        starts, counts = own.layer.scope_runs
+        runs = [slice(*ends) for ends in zip(starts.tolist(), (starts + counts).tolist())]
+        trials = np.tile(self.rows[self.active], (_N_MODES + 1, 1, 1))
+        for run in runs:
+            scope = own.layer.scopes[run.start]
+            trials[:, :, scope] = self._trials_of(own, run, slopes[run], now[run])
+        # Averages leave rounding errors in observed cells
+        may_change = np.isnan(self._known.X[self.active]) & np.isfinite(trials)
+        trials = np.where(may_change, trials, self.rows[self.active])
+        before, every = np.add.reduceat(now, starts, axis=0), np.arange(len(self.active))
+        for rows in trials:
+            terms = own.layer.log_prob(rows)
+            terms -= peaks
+            np.exp(terms, out=terms)
+            terms *= slopes
+            gains = _log_ratios(np.add.reduceat(terms, starts, axis=0), before)
+            for run, gain in zip(runs, gains):
+                scope = own.layer.scopes[run.start]
+                found.take(every, scope, rows[:, scope], gain)
+
+    def _trials_of(
+        self, own: KnownUnits, run: slice, slopes: FloatArray, now: FloatArray
+    ) -> FloatArray:
+        """Cells (_N_MODES + 1, m, scope_size) for the scope of a run of units."""
+        n_modes = min(_N_AVERAGED, len(slopes))
+        top = np.argpartition(-slopes, n_modes - 1, axis=0)[:n_modes]
+        order = np.argsort(-np.take_along_axis(slopes, top, axis=0), axis=0, kind="stable")
+        top = np.take_along_axis(top, order, axis=0)
+        modes = own.mode(run.start + top.ravel(), np.tile(self.active, n_modes))
+        modes = modes.reshape(n_modes, len(self.active), -1)
+        # An iteration of EM for the mode of a mixture of Gaussians with one covariance
+        shares = np.take_along_axis(now, top, axis=0)
+        total = shares.sum(axis=0)
+        shares = np.where(total > 0.0, shares / divisors(total), 1.0 / n_modes)
+        average = np.einsum("kn,kns->ns", shares, modes)
+        return np.stack([*(modes[min(i, n_modes - 1)] for i in range(_N_MODES)), average])
+
+
+def _log_ratios(after: FloatArray, before: FloatArray) -> FloatArray:
+    """Logarithms of ratios; of ``after`` alone where the row was impossible before."""
+    return np.asarray(safe_log(after) - safe_log(divisors(before)))
+
+
+def _derivatives(plan: Plan, values: FloatArray, peaks: FloatArray) -> FloatArray:
+    """Derivatives of the root by all units, each times the peak of the unit over that of the root.
+
+    In these units they are of the size of flows, and they exist where a unit is zero at a row.
+    """
+    ratios = np.full(values.shape, -np.inf)
+    np.subtract(values, peaks, out=ratios, where=~np.isneginf(peaks))
+    np.exp(np.minimum(ratios, _MAX_LOG_RATIO, out=ratios), out=ratios)
+    result = np.zeros_like(values)
+    result[plan.root] = 1.0
+    for layer in reversed(plan.layers):
+        # Sums pass on weights and peaks, products the ratios of their other factors
+        if isinstance(layer, ProductLayer):
+            layer.backward_linear(result, ratios, plan.weights)
+        else:
+            layer.backward_log(result, peaks, plan.weights)
+    return result
