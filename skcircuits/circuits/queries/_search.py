@@ -81,9 +81,9 @@ class Known(NamedTuple):
         known = {id(own.layer): own for _, own in self.layers}
         result = np.tile(self.X, (len(starts), 1))
 
-        def choose(layer: SumLayer, own: IntArray, pairs: IntArray) -> IntArray:
+        def choose(layer: SumLayer, own: IntArray, rows: IntArray) -> IntArray:
             # Pair i belongs to row i % n_rows
-            return best(layer, own, pairs % n_rows)
+            return best(layer, own, rows % n_rows)
 
         for layer, units, at in trace(self.plan, len(result), choose, starts.ravel()):
             cells = known[id(layer)].mode(units, at % n_rows)
