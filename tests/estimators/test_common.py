@@ -89,7 +89,7 @@ ESTIMATORS = {
         {"C": [1.0, 10.0], "gamma": ["scale", 0.1], "density__n_components": [1, 2]},
     ),
     "GaussianMixtureDensity": (GaussianMixtureDensity(), {"n_components": [1, 2]}),
-    "GraphicalSVGDSampler": (GraphicalSVGDSampler(max_iter=20), {"linear_weight": [0.0, 0.1]}),
+    "GraphicalSVGDSampler": (GraphicalSVGDSampler(max_iter=10), {"linear_weight": [0.0, 0.1]}),
     "WMISPNDensity": (WMISPNDensity(), {"alpha": [0.01, 0.1], "leaf": ["polynomial", "gaussian"]}),
     "HiddenChowLiuDensity": (
         HiddenChowLiuDensity(n_latent_states=2, max_iter=20, validation_fraction=None),
@@ -97,7 +97,9 @@ ESTIMATORS = {
     ),
     "MoATDensity": (MoATDensity(max_iter=5, n_tree_samples=32), {"n_components": [1, 2]}),
     "StackingDensity": (
-        StackingDensity([("one", ChowLiuDensity()), ("two", ChowLiuDensity(n_components=2))]),
+        StackingDensity(
+            [("one", ChowLiuDensity()), ("two", ChowLiuDensity(n_components=2, max_iter=10))]
+        ),
         {"two__n_components": [2, 3], "validation_fraction": [0.2, None]},
     ),
     "StrudelDensity": (StrudelDensity(max_iter=10), {"n_components": [1, 2]}),
