@@ -240,7 +240,8 @@ class GaussianMixtureDensity(CircuitDensity):
 
     _given_pool = None  # choices of an earlier fit, in clones that keep them
     _given_fits = None  # fits of its candidates to some of the rows
-    _given_start = None  # the same density, fitted to some of the rows
+    _given_histograms = None  # columns that have some
+    _given_start = None  # the same mixture without grouped columns, of some of the rows
 
     def __init__(
         self,
@@ -368,7 +369,10 @@ class GaussianMixtureDensity(CircuitDensity):
         """The numerical columns that are left to no Gaussian, by their index."""
         X = grouped_rows(rows.X, self._category_groups)
         cardinalities = grouped_cardinalities(self._schema.cardinalities, self._category_groups)
-        return grouped_columns(X, _weights(rows), cardinalities, self.point_masses, self.histograms)
+        histograms = self.histograms
+        if self._given_histograms is not None:
+            histograms = self._given_histograms
+        return grouped_columns(X, _weights(rows), cardinalities, self.point_masses, histograms)
 
     def _frequent_values(self, rows):
         """Frequent values that Gaussians spread, each with its frequency, by column."""
@@ -436,10 +440,10 @@ class GaussianMixtureDensity(CircuitDensity):
 
     def _fit_rows(self, rows, generator):
         start = self._given_start
-        self._grouped = start._grouped if start else self._group_columns(rows)
-        self._map = start._map if start else self._fit_map(rows)
+        self._grouped = start.grouped if start else self._group_columns(rows)
+        self._map = start.sinh_map if start else self._fit_map(rows)
         self._frequent = self._frequent_values(rows)
-        table = self._prepare(rows.X, rows.weight, start._units if start else None)
+        table = self._prepare(rows.X, rows.weight, start.units if start else None)
         settings = EMSettings(
             pseudo_count=self.pseudo_count,
             n_init=self.n_init,
@@ -485,7 +489,7 @@ class GaussianMixtureDensity(CircuitDensity):
         pool = choose_pool(table, self._space(), comparison)
         if self._given_start:
             # Going on from the last fit: its parameters are better than any start
-            fits = dict.fromkeys(pool, self._given_start._states[0])
+            fits = dict.fromkeys(pool, self._given_start.state)
         elif len(table.weights) >= 2 * START_ROWS and not fits:
             # For many rows the trials have done most of the work
             fits = comparison.starts

@@ -166,6 +166,9 @@ class WMISPNDensity(CircuitDensity):
         **TABLE_CONSTRAINTS,
     }
 
+    _is_draft = False  # the structure with the plainest leaves, to see whether more is worthwhile
+    _structure = None  # that of a draft of the same rows
+
     def __init__(
         self,
         *,
@@ -215,8 +218,10 @@ class WMISPNDensity(CircuitDensity):
         )
         table = MixedTable(X, weights, columns)
         leaves = self._leaf_settings()
-
+        if self._is_draft:
+            leaves = leaves.without_degrees()
         splits = self._choose_splits(table, leaves, generator)
+        known = self._structure
 
         def circuit(root, leaves=leaves):
             return Circuit(structure_to_unit(table, root, leaves))
@@ -224,7 +229,7 @@ class WMISPNDensity(CircuitDensity):
         with stages(self, "structure", "parameters") as (structure, parameters):
             result = drive(
                 self,
-                learn_structure(table, splits, generator),
+                [known] if known else learn_structure(table, splits, generator),
                 attributes=lambda root: {"circuit_": self._with_categories(circuit(root))},
                 X=rows.X,
                 context=structure,
@@ -235,13 +240,14 @@ class WMISPNDensity(CircuitDensity):
                 learned = circuit(result.state, leaves.without_degrees())
             # Structures are learned from observed cells: parameters, too, until flows fill the
             # gaps
-            elif rows.has_missing:
+            elif rows.has_missing and not self._is_draft:
                 steps = expectation_maximization(
                     result.finished, X, weights, pseudo_count=self.smoothing
                 )
                 learned = self._refine(steps, rows.X, parameters, self._with_categories)
             else:
                 learned = result.finished
+        self._structure = result.state if self._is_draft else None
         self.circuit_ = self._with_categories(learned)
         self.log_likelihood_ = self._mean_log_likelihood(rows)
         self.n_iter_ = result.n_iter

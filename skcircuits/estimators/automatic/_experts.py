@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits.estimators.automatic._marginals import are_misfit
+from skcircuits.estimators.automatic._marginals import are_misfit, below_in_components
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
@@ -24,6 +24,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     MAX_LOCATION_ROWS,
     TRIAL_TOL,
     Candidate,
+    TransformedMixture,
     try_candidate,
 )
 from skcircuits.learning.gaussian_mixture._held_out import (
@@ -32,7 +33,7 @@ from skcircuits.learning.gaussian_mixture._held_out import (
     mean_bounds,
     split_table,
 )
-from skcircuits.learning.gaussian_mixture._learner import EMSettings, MixtureState
+from skcircuits.learning.gaussian_mixture._learner import EMSettings, MixtureState, go_on
 from skcircuits.parallel import Parallel, delayed
 
 # Weight of the prior, in held-out cells: few cells cannot distinguish densities, and equal
@@ -44,6 +45,7 @@ _LEAST_ROWS = 20  # rows with both cells of a pair observed, for a misfit to cou
 _MANY_ROWS = 2000  # from here on more components and states are tried
 _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
 _LEAST_WEIGHT = 0.05  # experts with a smaller weight are dropped
+_LEAST_PROMISE = 0.02  # those with a smaller one after a short trial get no whole trial
 _MOST_ROWS = 10_000  # for the weights of chosen experts
 _N_TURNS = 3  # in which all cells of held-out rows are hidden
 # Predictions of cells hardly change after so many iterations from a fit to some of the rows, for
@@ -53,16 +55,18 @@ _MORE, _LEAST_MORE = 2.0, 3
 # and at most
 _ROWS_PER_COMPONENT, _MANY_COMPONENTS = 60, (20, 48)
 _MAX_KERNEL_WORK = 4e7  # squares of rows times squares of numbers
+_N_PASSES = 30  # of latent trees that are chosen: more hardly gain
 _TRIAL = {
     "gaussian_mixture": {"max_iter": 20},
-    "latent_tree": {"max_iter": 30},
-    "wmispn": {},
+    "latent_tree": {"max_iter": 12},
+    "wmispn": {"is_draft": False},
 }
-# A few iterations of mixtures show which experts get a whole trial, if they predict cells, and at
-# most how many: the average of the best predicts equally well (68 generated tables: numbers .997,
-# categories .990 times the error of an average of at most six of ten) and takes .65 of the time
-_SHORT_TRIAL = {**_TRIAL, "gaussian_mixture": {"max_iter": 5}}
+# A few iterations, and a structure with the plainest leaves, show which experts get a whole trial,
+# and at most how many: the average of the best predicts cells equally well (68 generated tables:
+# numbers .997, categories .990 times the error of an average of at most six of ten)
+_SHORT_TRIAL = {**_TRIAL, "gaussian_mixture": {"max_iter": 5}, "wmispn": {"is_draft": True}}
 _MOST_TRIALS = 5
+_DRAFT_ROWS = 700  # that suffice for a first structure
 
 
 def stacking_weights(parts, prior=_PRIOR_CELLS, centre=None):
@@ -110,8 +114,9 @@ class PairTables:
 
     def __init__(self, rows, cardinalities):
         self.categorical = np.flatnonzero(cardinalities)
-        numerical = np.flatnonzero(cardinalities == 0)
-        self.numerical = [j for j in numerical if not np.isnan(rows[:, j]).all()]
+        numbers = np.flatnonzero(cardinalities == 0)
+        self._is_known = ~np.isnan(rows[:, numbers]).all(axis=0)
+        self.numerical = numbers[self._is_known].tolist()
         self.sizes = cardinalities[self.categorical]
         self.edges = [
             np.quantile(own[~np.isnan(own)], _QUANTILES) for own in rows[:, self.numerical].T
@@ -143,8 +148,22 @@ class PairTables:
 
     def probabilities(self, draws):
         """Probabilities of the cells of all pairs under a density, from its draws."""
-        tables = [own + _PRIOR_ROWS / own.size for own in self.counts(draws)]
-        return [own / own.sum() for own in tables]
+        return [_smoothed(own) for own in self.counts(draws)]
+
+    def probabilities_by(self, mixture, table):
+        """Those under a mixture of Gaussians over the columns of a table, which are exact."""
+        limits = np.full((len(self._is_known), len(_QUANTILES)), np.nan)
+        limits[self._is_known] = self.edges
+        weights, below = below_in_components(mixture, table, limits)
+        ends = np.zeros((*below.shape[:2], 1))
+        quarters = np.diff(np.concatenate([ends, below, 1.0 + ends], axis=2), axis=2)
+        quarters = quarters[:, self._is_known] * weights[:, None, None]
+        state = mixture.state if isinstance(mixture, TransformedMixture) else mixture
+        return [
+            _smoothed(_N_DRAWS * own)
+            for logs in state.categories.log_probabilities
+            for own in np.einsum("ka,kcq->caq", np.exp(logs), quarters)
+        ]
 
     def answers(self, rows, probabilities):
         """Likelihoods of pairs of cells under K densities; all pairs of a row count as one cell."""
@@ -170,13 +189,20 @@ class PairTables:
         return float(max(misfits, default=0.0))
 
 
+def _smoothed(counts):
+    """Probabilities of the cells of a pair from counts of draws."""
+    counts = counts + _PRIOR_ROWS / counts.size
+    return counts / counts.sum()
+
+
 @dataclass(frozen=True)
 class Expert:
     """A density with fixed settings: its family, and parameters that differ from the defaults.
 
     Gaussian mixtures that were chosen already have their `candidates`; `fits` of these to some of
-    the rows, `n_rows` of them, are where fits to all start. `trial`: another density as it was
-    fitted to some of the rows.
+    the rows, `n_rows` of them, are where fits to all start. `trial`: another density, or a mixture
+    over transformed columns, as it was fitted to some of the rows. `columns`: those that have
+    histograms.
     """
 
     family: str
@@ -185,6 +211,7 @@ class Expert:
     fits: dict = field(default_factory=dict, repr=False, compare=False)
     trial: object = field(default=None, repr=False, compare=False)
     n_rows: int = field(default=0, repr=False, compare=False)
+    columns: tuple[int, ...] | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def mixture(cls, covariance_type, n_components, location_model=False, **more):
@@ -218,10 +245,14 @@ class Expert:
     @property
     def candidate(self):
         """The candidate of the mixture learner; None if columns are transformed or grouped."""
+        return None if self.is_transformed else self.shape
+
+    @property
+    def shape(self):
+        """The candidate over the columns or over transformed ones; None if some are grouped."""
         own = dict(self.parameters)
         shape, n_components = own.get("covariance_type"), own.get("n_components")
-        special = {"transformation", "point_masses", "histograms"}
-        if shape is None or special & own.keys():
+        if shape is None or {"point_masses", "histograms"} & own.keys():
             return None
         if n_components == "rows":
             return KERNELS
@@ -236,6 +267,13 @@ class Expert:
     def fit(self):
         """The fit to some of the rows."""
         return self.fits.get(self.candidate, self.trial)
+
+    @property
+    def start(self):
+        """The fit to some of the rows as a start on others, None without one."""
+        if isinstance(self.fit, TransformedMixture):
+            return self.fit.on_other_rows()
+        return go_on(self.fit) if isinstance(self.fit, MixtureState) else None
 
     def going_on_from(self, fit, n_rows):
         """The same, to start from a fit to some of the rows, `n_rows` of them."""
@@ -252,21 +290,27 @@ class Expert:
     def make(self, seed, limits=None, n_restarts=1, **more):
         """The density, unfitted, with `more` parameters of mixtures; for a trial, its limits."""
         parameters = {**dict(self.parameters), "random_state": seed}
-        if limits is not None:
+        limits = {} if limits is None else dict(limits)
+        is_draft = limits.pop("is_draft", False)
+        if limits:
             parameters |= limits
         elif parameters.get("n_components", 1) not in (1, "rows"):
             parameters["pool"] = n_restarts
         if self.family == "gaussian_mixture":
             density = GaussianMixtureDensity(tol=TRIAL_TOL, **{**parameters, **more})
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
+            density._given_histograms = self.columns
             # The weight was learned for the fit from this start; another start may end elsewhere.
             # Point masses are those of all rows in every family, not those of the trial's.
-            is_grouped = density.point_masses or density.histograms
-            density._given_start = None if is_grouped else self.trial
+            is_mixture = isinstance(self.trial, TransformedMixture)
+            density._given_start = self.trial if is_mixture else None
             return density
         if self.family == "wmispn":
-            return WMISPNDensity(**parameters)
-        return HiddenChowLiuDensity(validation_fraction=None, **parameters)
+            density = WMISPNDensity(**parameters)
+            density._is_draft = is_draft
+            return density
+        passes = {"max_iter": _N_PASSES, **parameters}
+        return HiddenChowLiuDensity(validation_fraction=None, **passes)
 
     def described(self):
         """Description for users."""
@@ -341,14 +385,14 @@ def _location_models(mixture, criterion):
     return [own(1), own(4, transformation="johnson")]
 
 
-def with_histograms(experts):
-    """Those over transformed columns, with histograms of columns whose shape is worth it.
+def with_histograms(experts, columns):
+    """Those over transformed columns, with histograms of `columns` whose shape is worth it.
 
     They represent uniform columns and those with several peaks, for which Gaussians would need many
     components more.
     """
     return [
-        replace(own, parameters=(*own.parameters, ("histograms", True)))
+        replace(own, parameters=(*own.parameters, ("histograms", True)), columns=columns)
         for own in experts
         if own.is_transformed
     ]
@@ -402,17 +446,22 @@ class Trials:
         if len(experts) <= _MOST_TRIALS:
             return experts
         self._run_within(_SHORT_TRIAL, experts, self.splits[:1])
-        order = np.argsort(-self.weights(experts), kind="stable")
-        return [experts[i] for i in np.sort(order[:_MOST_TRIALS])]
+        weights = self.weights(experts)
+        order = np.argsort(-weights, kind="stable")[:_MOST_TRIALS]
+        is_worth = weights[order] >= min(_LEAST_PROMISE, weights.max())
+        return [experts[i] for i in np.sort(order[is_worth])]
 
     def run(self, experts):
         """Try some experts on all splits."""
-        self._run_within(_TRIAL, experts, self.splits)
+        limits = _TRIAL
+        if self.criterion == "cells" and self.n_rows <= _DRAFT_ROWS:
+            # Predictions of cells hardly depend on the shapes of leaves
+            limits = {**limits, "wmispn": _SHORT_TRIAL["wmispn"]}
+        self._run_within(limits, experts, self.splits)
         self._tried += experts
 
     def _run_within(self, limits, experts, splits):
         """Try some experts within limits; a trial within closer ones goes on."""
-        n_draws = _N_DRAWS if self._pairs else 0
         tasks = [
             (expert, *split, known, limits[expert.family])
             for expert in experts
@@ -421,7 +470,7 @@ class Trials:
         # One call for all experts and splits: workers stay busy until the last trial
         trials = iter(
             Parallel(n_jobs=self.n_jobs)(
-                delayed(_try)(*task, self.X, self.schema, self.criterion, self.seed, n_draws)
+                delayed(_try)(*task, self.X, self.schema, self.criterion, self.seed, self._pairs)
                 for task in tasks
             )
         )
@@ -430,7 +479,7 @@ class Trials:
 
     def _begun(self, expert, limits):
         """What is known of the trial of an expert on each split: a trial, a fit or None."""
-        begun = list(self._known.get(expert.candidate, [None] * len(self.splits)))
+        begun = list(self._known.get(expert.candidate, [expert.start] * len(self.splits)))
         for i, trial in enumerate(self._trials.get(expert, [])):
             begun[i] = trial if trial.limits == limits[expert.family] else trial.fit
         return begun
@@ -446,8 +495,7 @@ class Trials:
         ]
         if self._pairs:
             for i, (_, turns) in enumerate(self._splits_of(experts)):
-                draws = [self._trials[expert][i].draws for expert in experts]
-                tables = [self._pairs.probabilities(own) for own in draws]
+                tables = [self._trials[expert][i].pairs for expert in experts]
                 parts.append(self._pairs.answers(self._rows(turns), tables))
         return stacking_weights(parts, _PRIOR_CELLS * len(experts) / len(self._trials))
 
@@ -513,8 +561,7 @@ class Trials:
         }
         if self._pairs:
             scores["misfit"] = max(
-                self._pairs.largest_misfit(self._rows(turns), self._pairs.probabilities(own.draws))
-                for own, turns in pairs
+                self._pairs.largest_misfit(self._rows(turns), own.pairs) for own, turns in pairs
             )
         return scores
 
@@ -528,36 +575,69 @@ class Trials:
 
 
 class _Trial(NamedTuple):
-    """Predictions of held-out rows in each turn by an expert, draws, its fit and the limits."""
+    """Predictions of held-out rows in each turn by an expert, and what else is known of it."""
 
     predictions: list[Predictions]
-    draws: np.ndarray
+    pairs: list[np.ndarray] | None  # probabilities of the cells of pairs
     fit: object
     limits: dict
 
 
-def _try(expert, part, turns, known, limits, X, schema, criterion, seed, n_draws):
+def _try(expert, part, turns, known, limits, X, schema, criterion, seed, pairs):
     """Fit an expert to some rows within limits, and predict others.
 
-    `known`: the trial, or a fit of a candidate after some of the iterations; or None.
+    `known`: the trial, or a fit of a mixture after some of the iterations; or None. `pairs`: tables
+    of pairs whose probabilities are compared, None if there are none.
     """
     if isinstance(known, _Trial):
         return known
+    if expert.shape:
+        return _try_mixture(expert, part, turns, known, limits, X, criterion, seed, pairs)
     bounds = mean_bounds(part.numbers)
-    if expert.candidate and not n_draws:
-        state = try_candidate(part, expert.candidate, EMSettings(), seed, **limits, begun=known)
-        if criterion == "cells":
-            predictions = [turn.predict_cells(state, bounds) for turn in turns]
-        else:
-            predictions = [turn.predict(state) for turn in turns]
-        return _Trial(predictions, X[:0], state, limits)
-    density = expert.make(seed, limits)
+    density, rows = _going_on(expert, known, limits, seed), part
+    if limits.get("is_draft"):
+        rows = part.take(np.arange(0, len(part.weights), 1 + len(part.weights) // _DRAFT_ROWS))
     with warnings.catch_warnings():
         # a few iterations suffice to compare experts
         warnings.simplefilter("ignore", ConvergenceWarning)
         # States are those of all rows
-        density._fit_encoded(X[part.source], schema, part.weights, groups={})
+        density._fit_encoded(X[rows.source], schema, rows.weights, groups={})
+    if len(rows.weights) < len(part.weights):
+        density._structure = None  # not that of all rows
     circuit = density.circuit_
-    draws = circuit.sample(n_draws, random_state=seed) if n_draws else X[:0]
+    tables = None
+    if pairs:
+        tables = pairs.probabilities(circuit.sample(_N_DRAWS, random_state=seed))
     predictions = [turn.predict_by(circuit, X, criterion, bounds) for turn in turns]
-    return _Trial(predictions, draws, density, limits)
+    return _Trial(predictions, tables, density, limits)
+
+
+def _going_on(expert, known, limits, seed):
+    """The unfitted density of a trial; what is `known` from a shorter one of these rows stays."""
+    density = expert.make(seed, limits)
+    if isinstance(known, WMISPNDensity):
+        density._structure = known._structure
+    elif isinstance(known, GaussianMixtureDensity):
+        (state,) = known._states
+        density._given_start = TransformedMixture(state, known._map, known._units, known._grouped)
+        density.set_params(max_iter=max(1, density.max_iter - known.n_iter_))
+    return density
+
+
+def _try_mixture(expert, part, turns, known, limits, X, criterion, seed, pairs):
+    """Try a mixture without the circuit that it would be, which takes longer than iterations."""
+    settings, limits_and_start = (expert.shape, EMSettings(), seed), {**limits, "begun": known}
+    if expert.is_transformed:
+        fit = TransformedMixture.learn(part, X, *settings, **limits_and_start)
+        # All turns are of the same rows
+        state, mapped = fit.state, fit.mapped(turns[0].table, X)
+    else:
+        fit = state = try_candidate(part, *settings, **limits_and_start)
+        mapped = None
+    if criterion == "cells":
+        bounds = mean_bounds(part.numbers)
+        predictions = [turn.predict_cells(state, bounds, mapped) for turn in turns]
+    else:
+        predictions = [turn.predict(state, criterion, mapped) for turn in turns]
+    tables = pairs.probabilities_by(fit, part) if pairs else None
+    return _Trial(predictions, tables, fit, limits)

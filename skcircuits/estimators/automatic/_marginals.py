@@ -7,6 +7,7 @@ largest for densities that know this, whatever the shapes of the columns are.
 import numpy as np
 from scipy.special import ndtr
 
+from skcircuits.learning.gaussian_mixture._candidates import TransformedMixture
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
 from skcircuits.learning.gaussian_mixture._learner import MixtureState
 
@@ -38,14 +39,23 @@ def are_misfit(weighed, table, X, n_rows):
 
 def _below(fit, table, numerical, limits):
     """Probabilities (c, L) that each number lies below its limits (c, L)."""
-    if isinstance(fit, MixtureState):
-        means, variances = _normal_marginals(fit, table)
-        steps = (limits - means[:, :, None]) / np.sqrt(variances)[:, :, None]
-        return np.einsum("k,kcl->cl", fit.weights, ndtr(steps))
+    if isinstance(fit, (MixtureState, TransformedMixture)):
+        weights, below = below_in_components(fit, table, limits)
+        return np.einsum("k,kcl->cl", weights, below)
     upper = np.full((limits.size, len(table.cardinalities)), np.nan)
     upper[np.arange(limits.size), np.repeat(numerical, limits.shape[1])] = limits.ravel()
     log_prob = fit.circuit_.log_prob_box(np.full(upper.shape, np.nan), upper)
     return np.exp(log_prob).reshape(limits.shape)
+
+
+def below_in_components(fit, table, limits):
+    """Weights (K,) of components, and probabilities (K, c, L) of numbers below limits (c, L)."""
+    state = fit
+    if isinstance(fit, TransformedMixture):
+        state, table, limits = fit.state, fit.units, fit.sinh_map.normal(limits.T).T
+    means, variances = _normal_marginals(state, table)
+    steps = (limits - means[:, :, None]) / np.sqrt(variances)[:, :, None]
+    return state.weights, ndtr(steps)
 
 
 def _normal_marginals(state, table):

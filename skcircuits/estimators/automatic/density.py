@@ -55,8 +55,9 @@ class AutomaticDensity(CircuitDensity):
 
     Candidates of three families are fitted to a subset of the rows and evaluated on the others:
     Gaussian mixtures of several types and sizes (`GaussianMixtureDensity`), latent Chow-Liu trees
-    (`HiddenChowLiuDensity`) and sum-product networks (`WMISPNDensity`). The weights that are best
-    for the candidates together are learned by stacking [1]_ and shrunk towards equal weights. The
+    (`HiddenChowLiuDensity`) and sum-product networks (`WMISPNDensity`). After a few iterations, at
+    most five candidates go on, those with the largest weights in a mixture of all. The weights that
+    are best for these together are learned by stacking [1]_ and shrunk towards equal weights. The
     candidates with relevant weights are fitted to all rows and combined into one mixture, whose
     queries are exact. Large tables, and numerical tables that are described by a single Gaussian,
     get Gaussian mixtures only. Of other numerical tables, latent trees and sum-product networks are
@@ -90,8 +91,7 @@ class AutomaticDensity(CircuitDensity):
         location models. The candidates include, on small tables, mixtures with one component per
         row, and on tables of many rows mixtures of up to 48 components with separate covariances;
         latent trees are candidates only on tables without numbers. One of two location models is
-        fitted to transformed columns. After a few iterations, the five candidates with the largest
-        weights go on.
+        fitted to transformed columns.
     random_state : int, RandomState or None, default=None
         Controls the randomness of the initialisations and of the held-out rows.
     n_jobs : int, default=None
@@ -349,9 +349,10 @@ class AutomaticDensity(CircuitDensity):
         if not trials.splits:
             return {experts[0]: 1.0}, [{**experts[0].described(), "weight": 1.0}]
         most = _MOST_EXPERTS if by_cells else max(_LEAST_MEMBERS, pool_size(table.n_cells))
+        experts = trials.promising(experts)
         if comparison is None and transforms:
-            experts += _with_histograms(experts, rows, schema, len(massive))
-        trials.run(trials.promising(experts) if by_cells else experts)
+            experts = experts + _with_histograms(experts, rows, schema, len(massive))
+        trials.run(experts)
         if comparison and transforms and trials.are_misfit(trials.choose(most)):
             more = experts_for(table, later, self.selection) if later else []
             trials.run(more + _with_histograms(experts, rows, schema, 0))
@@ -446,9 +447,10 @@ def _with_histograms(experts, rows, schema, n_massive):
 
     `n_massive`: number of columns with point masses, which have some anyway.
     """
-    found = with_histograms(experts)
-    worth = found and len(_grouped_columns(rows, schema, histograms=True)) > n_massive
-    return found if worth else []
+    if not any(expert.is_transformed for expert in experts):
+        return []
+    columns = _grouped_columns(rows, schema, histograms=True)
+    return with_histograms(experts, tuple(columns)) if len(columns) > n_massive else []
 
 
 def _n_restarts(weight, n_cells, selection):

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from skcircuits.circuits.inputs.johnson import SinhMap
 from skcircuits.learning.gaussian_mixture._full_gaussians import CovarianceType
+from skcircuits.learning.gaussian_mixture._grouping import GroupedColumn
 from skcircuits.learning.gaussian_mixture._held_out import (
     Criterion,
     HeldOutCells,
+    MappedRows,
     Predictions,
     split_table,
 )
@@ -31,7 +34,7 @@ from skcircuits.learning.gaussian_mixture._learner import (
     start_mixtures,
     with_bandwidth_of,
 )
-from skcircuits.learning.gaussian_mixture._table import MixtureTable
+from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
 from skcircuits.protocols import FloatArray
 
 MAX_DENSE_COLUMNS = 40  # dense covariances of more columns are not tried
@@ -235,7 +238,7 @@ class Comparison:
                 try_candidate(part, candidate, self.settings, self.seed) for part, _ in self.splits
             ]
             self._predictions[candidate] = [
-                held_out.predict(state)
+                held_out.predict(state, self.criterion)
                 for state, (_, held_out) in zip(self.fits[candidate], self.splits, strict=True)
             ]
         return self._predictions[candidate]
@@ -261,6 +264,55 @@ def try_candidate(
         return [begun, *learn_gaussian_mixture(part, n_components, own, rng, begun)][-1]
     *_, (state,) = learn_pool(part, {candidate: 1}, settings, rng)
     return state
+
+
+@dataclass(frozen=True, eq=False)
+class TransformedMixture:
+    """A mixture over transformed or grouped columns, in units of its own."""
+
+    state: MixtureState
+    sinh_map: SinhMap | None
+    units: MixtureTable  # without rows
+    grouped: dict[int, GroupedColumn] = field(default_factory=dict)
+
+    @classmethod
+    def learn(
+        cls,
+        part: MixtureTable,
+        X: FloatArray,
+        candidate: Candidate,
+        settings: EMSettings,
+        seed: int,
+        max_iter: int = TRIAL_STEPS,
+        begun: TransformedMixture | None = None,
+    ) -> TransformedMixture:
+        """Fit a candidate to some of the rows, over columns transformed as suits these rows.
+
+        `X` (n, d): the rows from which the table of `part` was prepared; `begun`: the same fit
+        after some of the iterations, whose transformation and units stay.
+        """
+        cells, is_number = X[part.source], part.cardinalities == 0
+        sinh_map = begun.sinh_map if begun else None
+        sinh_map = sinh_map or fit_sinh_map(cells[:, is_number], part.weights)
+        cells[:, is_number] = sinh_map.normal(cells[:, is_number])
+        units = begun.units if begun else None
+        table = MixtureTable.prepare(cells, part.cardinalities, part.weights, units)
+        known = begun.state if begun else None
+        state = try_candidate(table, candidate, settings, seed, max_iter=max_iter, begun=known)
+        return cls(state, sinh_map, table.take(np.empty(0, dtype=np.intp)))
+
+    def mapped(self, table: MixtureTable, X: FloatArray) -> MappedRows:
+        """Numbers of a table, prepared from rows of `X` (n, d), in the columns of this mixture."""
+        assert self.sinh_map is not None
+        cells = X[np.ix_(table.source, np.flatnonzero(table.cardinalities == 0))]
+        numbers = (self.sinh_map.normal(cells) - self.units.location) / self.units.scale
+        log_units = ~np.isnan(cells) @ np.log(table.scale / self.units.scale)
+        log_slopes = self.sinh_map.log_slopes(cells) + log_units
+        return MappedRows(numbers, log_slopes, self.sinh_map, self.units, table)
+
+    def on_other_rows(self) -> TransformedMixture:
+        """The same mixture as a start on other rows."""
+        return replace(self, state=go_on(self.state))
 
 
 def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparison) -> Pool:

@@ -23,7 +23,12 @@ import numpy as np
 from scipy import sparse
 from scipy.special import gammaln
 
-from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, center_rows
+from skcircuits.numerics._gaussian_stack import (
+    ConditionalBlock,
+    GaussianStack,
+    center_rows,
+    conditional_variance,
+)
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.protocols import BoolArray, FloatArray
 
@@ -246,6 +251,12 @@ class FullExpectation:
         """Rows with their conditional means in place of missing cells, shape (n, c)."""
         completed = self.centered + self.gaussians.stack.means[:, :, None]
         return np.einsum("kn,kcn->nc", responsibilities, completed)
+
+    def moments(self, numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Conditional means and variances (K, n, c) of the rows, given as `numbers` (n, c)."""
+        stack = self.gaussians.stack
+        means = self.centered.transpose(0, 2, 1) + stack.means[:, None]
+        return means, conditional_variance(stack, numbers)
 
     def sums(self, responsibilities: FloatArray) -> Sums:
         """Expected counts (K,), sums (K, c) and sums of products, (K, c, c) or (c, c)."""

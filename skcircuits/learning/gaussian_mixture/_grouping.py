@@ -13,7 +13,7 @@ few components over transformed columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,18 +107,21 @@ def grouped_columns(
     weights: FloatArray,
     cardinalities: IntArray,
     point_masses: PointMasses,
-    histograms: bool,
+    histograms: bool | Collection[int],
 ) -> dict[int, GroupedColumn]:
     """The numerical columns of a table (n, d) that are grouped, by their index.
 
     `cardinalities` (d,): number of categories, 0 for numbers. Columns with frequent values are
     grouped, if there may be point masses, and with `histograms` also those of the others whose
-    shape is worth more than their dependence on other columns.
+    shape is worth more than their dependence on other columns; or given ones of them.
     """
     variables = np.flatnonzero(cardinalities == 0).tolist()
     described = [describe_column(j, X[:, j], weights, 0, point_masses) for j in variables]
-    wanted = [column for column in described if histograms or len(column.atoms)]
+    free = variables if histograms is True else histograms or ()
+    wanted = [column for column in described if column.variable in free or len(column.atoms)]
     found = {own.cells.column.variable: own for own in GroupedColumn.fit_all(wanted, X, weights)}
+    if histograms is not True:
+        return found
     smooth = [j for j, own in found.items() if own.cells.column.is_smooth]
     if smooth:
         others = np.concatenate([smooth, np.flatnonzero(cardinalities)])

@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from skcircuits.circuits import Circuit
+from skcircuits.circuits.inputs.johnson import SinhMap
+from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation
 from skcircuits.learning.gaussian_mixture._learner import MixtureState, expect
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._arrays import logsumexp, observed_ranges
@@ -37,6 +39,27 @@ class Predictions:
     log_observed: FloatArray  # (n,), without the hidden ones
     numbers: FloatArray  # (m,), conditional means of the hidden numbers
     probabilities: FloatArray  # (l,), of the true hidden categories
+
+
+@dataclass(frozen=True, eq=False)
+class MappedRows:
+    """Numbers of rows in the transformed columns and units of a mixture."""
+
+    numbers: FloatArray  # (n, c)
+    log_slopes: FloatArray  # (n,), log density of a row in standard units less that in these
+    sinh_map: SinhMap
+    units: MixtureTable  # of the transformed columns
+    table: MixtureTable  # the same rows in standard units
+
+    def mean_rows(
+        self, means: FloatArray, variances: FloatArray, posterior: FloatArray
+    ) -> FloatArray:
+        """Means (n, c) in standard units from moments (K, n, c) of each component."""
+        own, table = self.units, self.table
+        means = own.location + own.scale * means
+        cells = self.sinh_map.mean(means, variances * np.square(own.scale))
+        result: FloatArray = np.einsum("kn,knc->nc", posterior, cells)
+        return (result - table.location) / table.scale
 
 
 class Answers(NamedTuple):
@@ -97,23 +120,41 @@ class HeldOutCells:
             for i in range(n_turns)
         ]
 
-    def predict(self, state: MixtureState) -> Predictions:
-        """Predictions of the rows and of their hidden cells by a mixture."""
+    def predict(
+        self, state: MixtureState, criterion: Criterion = "cells", mapped: MappedRows | None = None
+    ) -> Predictions:
+        """Predictions of the rows by a mixture, over `mapped` columns or the numbers as they are.
+
+        Hidden cells are predicted, too, if they are the criterion.
+        """
         table = self.table
-        complete = expect(state, table.numbers, table.codes, _groups(state, table.numbers))[2]
-        return replace(self.predict_cells(state), log_complete=logsumexp(complete))
+        numbers = mapped.numbers if mapped else table.numbers
+        joint = expect(state, numbers, table.codes, _groups(state, numbers))[2]
+        log_slopes = mapped.log_slopes if mapped else 0.0
+        nothing = np.zeros(len(numbers))
+        cells = Predictions(nothing, nothing, nothing, nothing)
+        if criterion == "cells":
+            cells = self.predict_cells(state)
+        return replace(cells, log_complete=logsumexp(joint) + log_slopes)
 
     def predict_cells(
-        self, state: MixtureState, bounds: tuple[FloatArray, FloatArray] | None = None
+        self,
+        state: MixtureState,
+        bounds: tuple[FloatArray, FloatArray] | None = None,
+        mapped: MappedRows | None = None,
     ) -> Predictions:
         """Predictions of hidden cells alone; `bounds` (c,) of means are in standard units."""
         table = self.table
-        numbers = np.where(self.hidden_numbers, np.nan, table.numbers)
+        known = mapped.numbers if mapped else table.numbers
+        numbers = np.where(self.hidden_numbers, np.nan, known)
         codes = np.where(self.hidden_codes, -1, table.codes)
         expectation, _, joint = expect(state, numbers, codes, _groups(state, numbers))
         observed = logsumexp(joint)
         posterior = np.exp(joint - observed)
-        means = expectation.mean_rows(posterior)
+        if mapped and isinstance(expectation, FullExpectation):
+            means = mapped.mean_rows(*expectation.moments(numbers), posterior)
+        else:
+            means = expectation.mean_rows(posterior)
         # As they will be when the density imputes
         if bounds is not None:
             means = np.clip(means, *bounds)

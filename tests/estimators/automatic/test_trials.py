@@ -1,0 +1,83 @@
+"""Trials of mixtures do without circuits, and agree with those."""
+
+import numpy as np
+import pytest
+
+from skcircuits import GaussianMixtureDensity, WMISPNDensity
+from skcircuits.estimators.automatic._experts import Expert, PairTables, _try
+from skcircuits.learning.gaussian_mixture._held_out import mean_bounds, split_table
+from skcircuits.learning.gaussian_mixture._table import MixtureTable
+
+_N_TURNS = 2
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Skewed numbers and two categories that depend on them, some cells missing."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(240, 5)) @ rng.normal(size=(5, 5))
+    X[:, 0] = np.exp(X[:, 0] / 2)
+    X[:, 3:] = X[:, 3:] > 0
+    X[:, 4] += X[:, 1] > 1
+    X[rng.random(X.shape) < 0.1] = np.nan
+    return X
+
+
+def tried(rows, expert, criterion):
+    """A trial of an expert, the density of the same fit, and what both are asked."""
+    table = MixtureTable.prepare(rows, np.array([0, 0, 0, 2, 3]))
+    rng = np.random.default_rng(0)
+    ((part, held_out),) = split_table(table, rng)
+    turns = held_out.in_turns(_N_TURNS, rng) if criterion == "cells" else [held_out]
+    pairs = None if criterion == "cells" else PairTables(rows, table.cardinalities)
+    schema = WMISPNDensity(categorical_features=[3, 4]).fit(rows)._schema
+    asked = (part, turns, None, {"max_iter": 6}, rows, schema, criterion, 0, pairs)
+    trial = _try(expert, *asked)
+    is_mixed = GaussianMixtureDensity(categorical_features=[3, 4], max_iter=1)
+    with pytest.warns(UserWarning, match="converge"):
+        density = is_mixed.set_params(**dict(expert.parameters)).fit(rows)
+    density._map = trial.fit.sinh_map if expert.is_transformed else None
+    state = trial.fit.state if expert.is_transformed else trial.fit
+    units = trial.fit.units if expert.is_transformed else part
+    density._keep([state], units)
+    return trial, density, part, turns, pairs
+
+
+EXPERTS = [
+    Expert.mixture("shrunk", 3),
+    Expert.mixture("tied", 2, location_model=True),
+    Expert.mixture("shrunk", 3, transformation="johnson"),
+    Expert.mixture("tied", 2, location_model=True, transformation="johnson"),
+]
+
+
+@pytest.mark.parametrize("expert", EXPERTS, ids=str)
+def test_log_densities_and_pairs_are_those_of_circuits(rows, expert):
+    trial, density, _, (turn,), pairs = tried(rows, expert, "log_likelihood")
+    bounds = None  # no means are asked for
+    expected = turn.predict_by(density.circuit_, rows, "log_likelihood", bounds)
+    (found,) = trial.predictions
+    np.testing.assert_allclose(found.log_complete, expected.log_complete, rtol=1e-9)
+    for own, (j, size) in zip(trial.pairs[::3], [(3, 2), (4, 3)], strict=True):
+        assert own.shape == (size, 4)
+        assert own.sum() == pytest.approx(1.0)
+        for code in range(size):
+            below = density.circuit_.log_prob_box(
+                *(
+                    np.array([[limit, *[np.nan] * 2, *codes]])
+                    for limit, codes in [
+                        (np.nan, [code if k == j else np.nan for k in (3, 4)]),
+                        (pairs.edges[0][1], [code if k == j else np.nan for k in (3, 4)]),
+                    ]
+                )
+            )
+            assert own[code, :2].sum() == pytest.approx(np.exp(below[0]), abs=1e-3)
+
+
+@pytest.mark.parametrize("expert", EXPERTS, ids=str)
+def test_predicted_cells_are_those_of_circuits(rows, expert):
+    trial, density, part, turns, _ = tried(rows, expert, "cells")
+    for turn, found in zip(turns, trial.predictions, strict=True):
+        expected = turn.predict_by(density.circuit_, rows, "cells", mean_bounds(part.numbers))
+        np.testing.assert_allclose(found.numbers, expected.numbers, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-7)
