@@ -20,6 +20,7 @@ from skcircuits.estimators.shared._completion import predict_in_turns
 NAN = np.nan
 MEAN = np.array([1.0, -1.0, 0.5])
 COVARIANCE = np.array([[2.0, 0.8, 0.3], [0.8, 1.0, -0.2], [0.3, -0.2, 1.5]])
+ONE = GaussianMixtureDensity(n_components=1, covariance_type="full", random_state=0)
 
 
 @pytest.fixture
@@ -279,7 +280,7 @@ def test_observed_integers_that_floats_round_stay(dtype):
         keys[4] = pd.NA
     X = pd.DataFrame({"key": keys, "length": np.linspace(0.0, 1.0, 20)})
     X.loc[3, "length"] = np.nan
-    imputer = CircuitImputer(density="gaussian_mixture", random_state=0)
+    imputer = CircuitImputer(density=ONE, random_state=0)
     table = imputer.set_output(transform="pandas").fit_transform(X)
     observed = keys.notna()
     assert table["key"][observed].tolist() == keys[observed].tolist()
@@ -289,7 +290,7 @@ def test_observed_integers_that_floats_round_stay(dtype):
 def test_observed_integers_that_floats_round_stay_in_polars():
     keys = [2**53 + i for i in range(20)]
     X = pl.DataFrame({"key": [*keys, None], "length": np.linspace(0.0, 1.0, 21)})
-    imputer = CircuitImputer(density="gaussian_mixture", random_state=0)
+    imputer = CircuitImputer(density=ONE, random_state=0)
     table = imputer.set_output(transform="polars").fit_transform(X)
     assert table["key"].to_list()[:20] == keys and table["key"].null_count() == 0
 
@@ -378,8 +379,7 @@ def test_proper_imputations_vary_more():
 
 def test_the_first_proper_imputations_do_not_depend_on_their_number():
     X = counts_with_missing_values()[:40]
-    density = GaussianMixtureDensity(n_components=1, covariance_type="full", random_state=0)
-    imputer = CircuitImputer(density=density, random_state=0, n_jobs=2).fit(X)
+    imputer = CircuitImputer(density=ONE, random_state=0, n_jobs=2).fit(X)
     np.testing.assert_array_equal(
         imputer.sample_imputations(X, 3)[:2],
         imputer.set_params(n_jobs=1).sample_imputations(X, 2),
@@ -643,16 +643,14 @@ def test_observed_dates_keep_their_nanoseconds(zone):
     when += pd.to_timedelta(1237 * np.arange(40), "ns")
     X = pd.DataFrame({"when": when, "x": np.arange(40.0)})
     X.loc[::7, "when"] = pd.NaT
-    completed = CircuitImputer(density="gaussian_mixture", random_state=0).set_output(
-        transform="pandas"
-    )
+    completed = CircuitImputer(density=ONE, random_state=0).set_output(transform="pandas")
     found = completed.fit_transform(X)["when"]
     observed = X["when"].notna()
     assert found.dtype == X["when"].dtype
     assert found[observed].equals(X["when"][observed])
     assert found.notna().all()
     assert abs(found[7] - when[7]) < pd.Timedelta("30min")
-    array = CircuitImputer(density="gaussian_mixture", random_state=0).fit_transform(X)
+    array = CircuitImputer(density=ONE, random_state=0).fit_transform(X)
     assert array[1, 0] == X["when"][1].tz_localize(None).floor("us") - (
         pd.Timedelta("1h") if zone else pd.Timedelta(0)
     )
@@ -662,9 +660,7 @@ def test_observed_decimals_stay():
     prices = [Decimal(f"{k}.{k:02}") for k in range(1, 41)]
     X = pd.DataFrame({"price": prices, "x": np.arange(40.0)})
     X.loc[::7, "price"] = None
-    imputer = CircuitImputer(density="gaussian_mixture", random_state=0).set_output(
-        transform="pandas"
-    )
+    imputer = CircuitImputer(density=ONE, random_state=0).set_output(transform="pandas")
     found = imputer.fit_transform(X)["price"]
     observed = X["price"].notna()
     assert found[observed].tolist() == X["price"][observed].tolist()
