@@ -8,7 +8,7 @@ points.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -30,9 +30,11 @@ from skcircuits.trees import (
     StateLayout,
     chow_liu_tree,
     conditional_tables,
+    maximum_spanning_tree,
     top_down_order,
     tree_unit,
 )
+from skcircuits.trees._chow_liu import ChowLiuTree
 from skcircuits.trees._trees import root_at_center
 
 _LEAK = 0.01  # slope of an inactive unit
@@ -42,9 +44,7 @@ _CELLS_AT_ONCE = 2**22  # of the joint log probabilities of rows and components
 _LAST_RATE = 0.02  # of the first learning rate, which falls along half a cosine
 _LATENT_STATES, _LATENT_PASSES = 8, 20  # of the latent tree that completes rows
 _EDGE = 1e-6  # the normal quantile is finite inside
-# Each step shifts the points, so that few of them visit the whole space in the course of a fit;
-# the integral at the end may take many more (plants: as good as steps with four times as many).
-_POINTS_PER_STEP = 512
+_FIRST_TREE = 0.25  # as many passes with the Chow-Liu tree come before those with another
 _POINTS_TO_DRAW_FROM = 256  # a circuit of more takes longer than it completes rows better
 
 
@@ -238,6 +238,55 @@ class ContinuousMixture:
             return Circuit(units[0])
         return Circuit(Sum(units, weights=np.full(len(units), 1 / len(units))))
 
+    def dependence(self, codes: IntArray, weight: FloatArray, pseudo_count: float) -> FloatArray:
+        """Dependence of all pairs of variables given the component (n_variables, n_variables).
+
+        The sum of the squared canonical correlations of what is left of the states' indicators when
+        their probabilities under the components that a row belongs to are subtracted. Of two binary
+        variables, it is their squared partial correlation.
+
+        `codes` (n_rows, n_variables), complete; `weight` (n_rows,); `pseudo_count`: rows that are
+        added to the variances, so that a single row does not make rare states dependent.
+        """
+        layout, means = self.features.layout, self._marginals()
+        residual = np.zeros((layout.n_states, layout.n_states))
+        sizes = np.zeros(self.n_components)
+        for rows in row_slices(len(codes), max(1, _CELLS_AT_ONCE // self.n_components)):
+            features = self.features.of_rows(codes[rows], self._coefficients.dtype)
+            responsibilities, _ = posterior(features, self._coefficients)
+            indicators = layout.one_hot(codes[rows])
+            expected = responsibilities @ means.T
+            cross = (weight[rows, None] * expected).T @ indicators
+            residual += (weight[rows, None] * indicators).T @ indicators - cross - cross.T
+            sizes += weight[rows] @ responsibilities
+        inside = (sizes * means) @ means.T
+        residual += inside
+        spread = np.diag(means @ sizes) - inside
+        for own in np.split(np.arange(layout.n_states), layout.offsets[1:]):
+            values, vectors = np.linalg.eigh(spread[np.ix_(own, own)])
+            # Indicators sum to one: the first direction has no variance
+            values, vectors = np.maximum(values[1:], 0.0), vectors[:, 1:]
+            root = (vectors / np.sqrt(values + pseudo_count)) @ vectors.T
+            residual[own] = root @ residual[own]
+            residual[:, own] = residual[:, own] @ root
+        found = layout.sum_states(layout.sum_states(residual**2).T).T
+        np.fill_diagonal(found, 0.0)
+        return found
+
+    def _marginals(self) -> FloatArray:
+        """Probability of every state under every component, (n_states, n_components)."""
+        layout, parents = self.features.layout, self.features.parents
+        cells = np.exp(np.concatenate(self._decoded(), axis=1), dtype=np.float64)
+        result = np.empty((layout.n_states, self.n_components))
+        states = np.split(np.arange(layout.n_states), layout.offsets[1:])
+        for variable in top_down_order(parents[None])[0].tolist():
+            table = cells[self.features.offsets[variable] : self.features.offsets[variable + 1]]
+            table = table.reshape(-1, len(states[variable]), self.n_components)
+            parent = int(parents[variable])
+            above = result[states[parent]] if parent >= 0 else np.ones((1, self.n_components))
+            result[states[variable]] = np.einsum("psk,pk->sk", table, above)
+        return result
+
     @cached_property
     def _coefficients(self) -> FloatArray:
         """Log probabilities are linear in features: (n_features, n_components)."""
@@ -379,6 +428,8 @@ class ContinuousSchedule:
     batch_size: int = 256
     n_epochs: int = 60
     pseudo_count: float = 1.0
+    n_points: int = 512  # of a step: its shifts visit the whole space in the course of a fit
+    is_conditional: bool = False  # the tree is that of the dependence given the points
 
     def rate(self, progress: float) -> float:
         """Learning rate after this fraction of the steps."""
@@ -411,14 +462,21 @@ def learn_continuous_mixture(
 
     Missing cells are drawn again from the mixture after a third and two thirds of the passes.
     """
-    decoder = _first_decoder(codes, layout, rng, sample_weight, schedule)
+    tree = chow_liu_tree(
+        codes, layout, sample_weight=sample_weight, pseudo_count=schedule.pseudo_count
+    )
+    decoder = _first_decoder(tree, rng, schedule)
     # Balanced up to a power of two; the first so many points of it serve as well.
     exponent = int(np.ceil(np.log2(n_components)))
     sobol = qmc.Sobol(schedule.n_latent_dimensions, seed=rng).random_base2(exponent)[:n_components]
+    points = sobol[: schedule.n_points]
     weight = (sample_weight / sample_weight.mean()).astype(np.float32)
+    if schedule.is_conditional:
+        tree = _conditional_tree(decoder, tree, codes, weight, points, schedule, rng)
+        decoder = _first_decoder(tree, rng, schedule)
     n_epochs = schedule.n_epochs
     for epoch in range(n_epochs):
-        _run_epoch(decoder, codes, weight, sobol[:_POINTS_PER_STEP], schedule, epoch, rng)
+        _run_epoch(decoder, codes, weight, points, schedule, epoch, rng)
         mixture = ContinuousMixture(decoder.copy(np.float32), _normal(sobol))
         yield ContinuousStep(mixture, epoch == n_epochs - 1)
         if epoch + 1 in (n_epochs // 3, 2 * n_epochs // 3) and missing.any():
@@ -426,20 +484,37 @@ def learn_continuous_mixture(
             codes = _drawn_again(circuit, codes, missing, rng)
 
 
-def _first_decoder(
+def _conditional_tree(
+    decoder: Decoder,
+    tree: ChowLiuTree,
     codes: IntArray,
-    layout: StateLayout,
-    rng: np.random.Generator,
-    sample_weight: FloatArray,
+    weight: FloatArray,
+    points: FloatArray,
     schedule: ContinuousSchedule,
+    rng: np.random.Generator,
+) -> ChowLiuTree:
+    """The tree of the dependence that latent points leave, after a short fit of a decoder.
+
+    `decoder` and `tree`: of another structure, which is that of the short fit.
+
+    `codes` (n_rows, n_variables), `weight` (n_rows,), `points` (n_points, n_dimensions).
+    """
+    short = replace(schedule, n_epochs=max(1, round(_FIRST_TREE * schedule.n_epochs)))
+    for epoch in range(short.n_epochs):
+        _run_epoch(decoder, codes, weight, points, short, epoch, rng)
+    mixture = ContinuousMixture(decoder, _normal(points))
+    found = mixture.dependence(codes, weight, schedule.pseudo_count)
+    return tree._replace(parents=maximum_spanning_tree(found))
+
+
+def _first_decoder(
+    tree: ChowLiuTree, rng: np.random.Generator, schedule: ContinuousSchedule
 ) -> Decoder:
-    """Every point to the Chow-Liu tree of the rows, nearly."""
-    pseudo_count = schedule.pseudo_count
-    tree = chow_liu_tree(codes, layout, sample_weight=sample_weight, pseudo_count=pseudo_count)
+    """Every point to one tree, nearly."""
     parents = root_at_center(tree.parents)
     cells = np.concatenate([table.ravel() for table in conditional_tables(tree, parents)])
     sizes = [schedule.n_latent_dimensions, schedule.n_hidden_units, schedule.n_hidden_units]
-    return Decoder.drawn(TreeFeatures(layout, parents), np.log(cells), sizes, rng)
+    return Decoder.drawn(TreeFeatures(tree.layout, parents), np.log(cells), sizes, rng)
 
 
 def _run_epoch(

@@ -129,3 +129,59 @@ def test_rows_that_a_mixture_rules_out_keep_their_completions():
     circuit = Circuit(Bernoulli(0, 0.0) * Bernoulli(1, 1.0))
     drawn = _drawn_again(circuit, codes, missing, np.random.default_rng(0))
     assert drawn.tolist() == [[0, 1], [1, 0], [1, 0]]
+
+
+def test_dependence_given_one_component_is_that_of_the_rows():
+    # All components are the product of the marginals: nothing is explained
+    rng = np.random.default_rng(4)
+    layout = StateLayout([2, 3, 2])
+    codes = rng.integers(layout.cardinalities, size=(300, 3))
+    codes[:, 1] = np.where(rng.random(300) < 0.5, codes[:, 0] + codes[:, 2], codes[:, 1])
+    weight = rng.random(300)
+    shares = layout.state_counts(codes, weight) / weight.sum()
+    features = TreeFeatures(layout, np.array([1, -1, 1]))
+    cells = np.concatenate([np.tile(shares[:2], 3), shares[2:5], np.tile(shares[5:], 3)])
+    decoder = Decoder.drawn(features, np.log(cells), [2, 4], rng).copy(np.float64)
+    decoder.layers[0][0][...] = 0.0
+    mixture = ContinuousMixture(decoder, rng.normal(size=(2, 5)))
+    found = mixture.dependence(codes, weight, 1e-12)
+    centred = (layout.one_hot(codes) - shares) * np.sqrt(weight)[:, None]
+    bases = [np.linalg.qr(centred[:, own])[0] for own in ([1], [3, 4], [6])]
+    for i, j in itertools.permutations(range(3), 2):
+        cosines = np.linalg.svd(bases[i].T @ bases[j], compute_uv=False)
+        assert found[i, j] == pytest.approx((cosines**2).sum(), rel=1e-6)
+    np.testing.assert_array_equal(np.diag(found), 0.0)
+
+
+def test_conditional_tree_connects_what_common_causes_do_not_explain():
+    # All columns follow one number. The last two follow it less, and are dependent given it, but
+    # less than each of the two is on the others
+    rng = np.random.default_rng(5)
+    position = rng.random((6000, 1))
+    numbers = rng.random((6000, 12))
+    numbers[:, 11] = np.where(rng.random(6000) < 0.075, numbers[:, 10], numbers[:, 11])
+    slopes = np.repeat([1.0, 0.4], [10, 2])
+    rows = (numbers < 0.5 + slopes * (position - 0.5)).astype(int)
+    assert 11 not in neighbours(10, chow_liu_tree(rows, StateLayout([2] * 12)).parents)
+    schedule = ContinuousSchedule(
+        n_hidden_units=16,
+        learning_rate=0.01,
+        batch_size=200,
+        n_epochs=12,
+        n_points=64,
+        is_conditional=True,
+    )
+    *_, last = learn_continuous_mixture(
+        rows,
+        np.zeros(rows.shape, dtype=bool),
+        StateLayout([2] * 12),
+        64,
+        rng,
+        sample_weight=np.ones(len(rows)),
+        schedule=schedule,
+    )
+    assert 11 in neighbours(10, last.mixture.features.parents)
+
+
+def neighbours(vertex, parents):
+    return {*np.flatnonzero(parents == vertex).tolist(), int(parents[vertex])}
