@@ -127,7 +127,7 @@ class StackedAnswersMixin:
                 "stacking=False to avoid learning weights.",
             )
             return None, reason
-        return stack, "" if stack else "too few rows of some class can be held out"
+        return stack, "" if stack else "too few rows can be held out, or too few of some class"
 
     def _reason_against_stacking(self, training):
         """Reason why the expectation is not stacked, "" if it can be."""

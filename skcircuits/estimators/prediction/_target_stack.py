@@ -27,7 +27,8 @@ from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import Column
 
 N_FOLDS = 3
-MIN_PER_CLASS = 2 * N_FOLDS  # with fewer rows of a class, folds are not informative
+MIN_OF_A_CLASS = 2  # so that rows are left to learn from where one is held out
+MIN_PER_CLASS = 2 * N_FOLDS  # on average; with fewer rows, folds are not informative
 MIN_NUMBERS = 10 * N_FOLDS  # squared errors of fewer rows are those of the farthest
 MAX_ROWS = 3000  # of which models are fitted to two thirds, for the weights
 MAX_FOLDS = 2  # that models are fitted to
@@ -77,11 +78,16 @@ class TrainingTargets:
         return (self.targets if self.n_classes else np.zeros(len(self.targets))).astype(np.intp)
 
     def are_enough(self) -> bool:
-        """Tell whether each class has rows enough to hold some out."""
+        """Tell whether there are enough rows to hold some out, and two or more of each class.
+
+        Losses are averages over rows, so that a rare class does not make them uncertain.
+        """
         usable = (self.weights > 0) & ~np.isnan(self.rows).all(axis=1)
         counts = np.bincount(self.codes[usable], minlength=self.n_classes)
         least = MIN_PER_CLASS if self.n_classes else MIN_NUMBERS
-        return self.n_classes != 1 and bool((counts >= least).all())
+        if self.n_classes == 1 or counts.sum() < least * max(1, len(counts)):
+            return False
+        return bool((counts >= MIN_OF_A_CLASS).all())
 
 
 @dataclass(frozen=True)
@@ -206,7 +212,10 @@ def _folds(
     folds = (StratifiedKFold if training.n_classes else KFold)(
         N_FOLDS, shuffle=True, random_state=seed
     )
-    for part, held_out in folds.split(rows, training.codes[rows]):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # some folds may lack a rare class
+        parts = list(folds.split(rows, training.codes[rows]))
+    for part, held_out in parts:
         yield rows[part], rows[held_out]
 
 

@@ -179,13 +179,38 @@ def test_expectations_of_frozen_models_and_of_several_targets_stay_alone(iris):
     assert wrapped.stacking_weights_.tolist() == [1.0]
 
 
-def test_classes_of_few_rows_are_not_held_out(iris):
-    X, y = iris[0][:40], iris[1][:40].copy()
-    y[5:] = np.where(y[5:] == "a", "b", y[5:])
-    y[:5] = "a"
-    wrapped = classifier().fit(X, y)
-    assert wrapped.stacking_weights_.tolist() == [1.0]
-    assert "too few rows" in wrapped.explain_method()["predict_proba"]
+@pytest.mark.parametrize(
+    ("counts", "is_stacked"),
+    [([1, 20, 19], False), ([5, 6, 6], False), ([2, 20, 18], True)],
+    ids=["a single row", "few rows", "a rare class"],
+)
+def test_classes_of_few_rows(iris, counts, is_stacked):
+    """With a rare class, predictions are stacked all the same, and without a warning."""
+    X, y = iris
+    rows = np.concatenate([np.flatnonzero(y == c)[:n] for c, n in zip("abc", counts)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wrapped = classifier().fit(X[rows], y[rows])
+    assert (len(wrapped.stacking_weights_) > 1) == is_stacked
+    assert ("too few" in wrapped.explain_method()["predict_proba"]) != is_stacked
+    test = np.setdiff1d(np.arange(len(y)), rows)
+    incomplete = hide(X[test])
+    probabilities = wrapped.predict_proba(incomplete)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    assert np.mean(wrapped.predict(incomplete)[y[test] != "a"] == y[test][y[test] != "a"]) > 0.75
+
+
+def test_a_rare_class_does_not_leave_an_overconfident_model_alone():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4)) @ rng.normal(size=(4, 4))
+    y = (X[:, 0] + rng.normal(size=300) > 0).astype(int)
+    y[:3] = 2
+    losses = []
+    for stacking in (True, False):
+        model = classifier(DecisionTreeClassifier(random_state=0), stacking=stacking)
+        answers = model.fit(X[:150], y[:150]).predict_proba(hide(X[150:]))
+        losses.append(log_loss(y[150:], answers, labels=[0, 1, 2]))
+    assert losses[0] < 0.8 * losses[1]
 
 
 def test_training_rows_with_missing_values_are_held_out_as_they_are(iris):
