@@ -331,7 +331,8 @@ def the_twenty():
             "131,072 at the end) did not bring plants, tretail or bbc to the published score "
             "either. The best mixtures of such models that were learned on a GPU reach -11.928 / "
             "-11.965 on plants and -10.742 / -10.753 on tretail, the best single one -234.15 / "
-            "-238.72 on bbc.",
+            "-238.72 on bbc. On jester, forty models with a mixture of all trees among them reach "
+            "-51.436 / -51.279.",
             commands(list(lines_of("twenty").values())),
         ]
     )
