@@ -116,6 +116,9 @@ def _starts(known: Known, values: FloatArray) -> FloatArray:
         return known.completions(values, np.full((1, len(known.X)), known.plan.root))
     terms = values[root.children] + known.plan.weights.log[root.edges][:, None]
     order = np.argsort(-terms, axis=0, kind="stable")[:_N_CHILDREN]
+    # The best cells of children that are impossible given the evidence need not agree with it
+    is_impossible = np.isneginf(np.take_along_axis(terms, order, axis=0))
+    order = np.where(is_impossible, order[0], order)
     return known.completions(values, root.children[order])
 
 

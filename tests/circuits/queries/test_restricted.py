@@ -12,6 +12,7 @@ from skcircuits.circuits import (
     Circuit,
     FactorGaussian,
     Gaussian,
+    Indicator,
     JohnsonGaussian,
     MultivariateGaussian,
     PiecewisePolynomial,
@@ -231,6 +232,19 @@ def test_searched_rows_are_allowed_and_hardly_ever_below_the_best():
         n_best += height[0] > heights.max() - 1e-9
         n_rows += 1
     assert n_best >= 0.9 * n_rows
+
+
+def test_searched_rows_agree_with_evidence_that_some_children_of_the_root_exclude():
+    p = Circuit(
+        0.4 * Indicator(0, 0, 2) * Categorical(1, [0.9, 0.1])
+        + 0.6 * Categorical(0, [0.8, 0.2]) * Categorical(1, [0.3, 0.7])
+    )
+    nothing = np.full((1, 2), NAN)
+    for x, states in [([1.0, NAN], {}), ([NAN, NAN], {0: np.array([[False, True]])})]:
+        known = Evidence(np.array([x]), Box(nothing, nothing, states=states))
+        best, height = RestrictedCircuit(p.plan, known).mpe()
+        np.testing.assert_array_equal(best, [[1.0, 1.0]])
+        np.testing.assert_allclose(height, p.log_prob(best))
 
 
 def test_joint_modes_on_faces_of_boxes():
