@@ -267,10 +267,10 @@ class _Ascent:
         modes = own.mode(run.start + top.ravel(), np.tile(self.active, n_modes))
         modes = modes.reshape(n_modes, len(self.active), -1)
         # An iteration of EM for the mode of a mixture of Gaussians with one covariance
-        shares = np.take_along_axis(now, top, axis=0)
-        total = shares.sum(axis=0)
-        shares = np.where(total > 0.0, shares / divisors(total), 1.0 / n_modes)
-        average = np.einsum("kn,kns->ns", shares, modes)
+        responsibilities = np.take_along_axis(now, top, axis=0)
+        total = responsibilities.sum(axis=0)
+        responsibilities = np.where(total > 0.0, responsibilities / divisors(total), 1.0 / n_modes)
+        average = np.einsum("kn,kns->ns", responsibilities, modes)
         return np.stack([*(modes[min(i, n_modes - 1)] for i in range(_N_MODES)), average])
 
 
