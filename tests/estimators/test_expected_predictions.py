@@ -881,6 +881,20 @@ def test_columns_that_only_rows_of_weight_zero_have_do_not_matter(model, numbers
     np.testing.assert_array_equal(model.predict(observed), model.predict(missing))
 
 
+def test_default_models_read_the_columns_of_rows_with_positive_weight(numbers):
+    X, y = numbers
+    weights = (np.arange(len(X)) >= 5).astype(float)
+    table = pd.DataFrame(X, columns=list("abcd")).assign(
+        number=np.where(weights > 0, X[:, 0], NAN), text=np.where(weights > 0, None, "a")
+    )
+    model = regressor(None, add_indicator=True, n_completions=1)
+    with pytest.warns(UserWarning, match=r"Columns \['text'\] have no observed value"):
+        weighted = clone(model).fit(table, y, sample_weight=weights)
+    with pytest.warns(UserWarning, match=r"Columns \['text'\] have no observed value"):
+        without = clone(model).fit(table[5:], y[5:], sample_weight=weights[5:])
+    np.testing.assert_array_equal(weighted.predict(table), without.predict(table))
+
+
 def test_columns_without_values_in_fit_of_all_kinds(numbers):
     X, y = numbers
     nothing = [None] * len(X)

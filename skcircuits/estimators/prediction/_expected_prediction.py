@@ -396,6 +396,7 @@ class ExpectedPredictionMixin(
                 y = _safe_indexing(y, kept)
                 targets = self._check_targets(y, X)
             encoded = self._learn_table(X)
+            model = self._chosen_estimator(y)  # columns may be constants now
         if not isinstance(self.density, Circuit):
             nothing = "predictions do not depend on them"
             self._warn_of_empty_columns("their density is a guess" if frozen else nothing)
