@@ -166,7 +166,7 @@ def learn_stack(
     expectations. If `may_hide`, some cells of complete held-out rows are hidden.
     """
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(training.targets))
+    order = _with_all_classes(training, rng.permutation(len(training.targets)))
     if not training.take(order[:MAX_ROWS]).are_enough():
         return None
     answered: list[tuple[FloatArray, ...]] = []
@@ -195,6 +195,16 @@ def learn_stack(
     members = Members.fit(training.take(order[:MAX_MEMBER_ROWS]), may_hide, seed, N_TREES[best])
     answers = np.moveaxis(np.concatenate([answers, trees[:, [best]]], axis=1), 1, 0)
     return Stack(members, *_weights_and_power(answers, targets, weights))
+
+
+def _with_all_classes(training: TrainingTargets, order: IntArray) -> IntArray:
+    """Move rows of rare classes among the first `MAX_ROWS`, if they would have too few."""
+    is_first = np.zeros(len(order), dtype=bool)
+    for k in range(training.n_classes):
+        is_first[np.flatnonzero(training.codes[order] == k)[:MIN_OF_A_CLASS]] = True
+    others = np.flatnonzero(~is_first)
+    is_first[others[: max(0, MAX_ROWS - int(is_first.sum()))]] = True
+    return np.concatenate([order[is_first], order[~is_first]])
 
 
 def _losses(answers: FloatArray, targets: FloatArray) -> FloatArray:

@@ -200,6 +200,16 @@ def test_classes_of_few_rows(iris, counts, is_stacked):
     assert np.mean(wrapped.predict(incomplete)[y[test] != "a"] == y[test][y[test] != "a"]) > 0.75
 
 
+def test_a_rare_class_of_many_rows_is_among_those_that_weights_are_learned_from(iris, monkeypatch):
+    monkeypatch.setattr(_target_stack, "MAX_ROWS", 40)
+    X, y = iris
+    rows = np.flatnonzero(y != "a")
+    rows = np.append(rows, np.flatnonzero(y == "a")[:2])
+    for seed in range(3):
+        wrapped = classifier(random_state=seed).fit(X[rows], y[rows])
+        assert len(wrapped.stacking_weights_) > 1
+
+
 def test_a_rare_class_does_not_leave_an_overconfident_model_alone():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4)) @ rng.normal(size=(4, 4))
