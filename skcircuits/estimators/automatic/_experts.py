@@ -596,7 +596,7 @@ def _try(expert, part, turns, known, limits, X, schema, criterion, seed, pairs):
     bounds = mean_bounds(part.numbers)
     density, rows = _going_on(expert, known, limits, seed), part
     if limits.get("is_draft"):
-        rows = part.take(np.arange(0, len(part.weights), 1 + len(part.weights) // _DRAFT_ROWS))
+        rows = part.take(np.arange(0, len(part.weights), -(-len(part.weights) // _DRAFT_ROWS)))
     with warnings.catch_warnings():
         # a few iterations suffice to compare experts
         warnings.simplefilter("ignore", ConvergenceWarning)
