@@ -895,6 +895,17 @@ def test_default_models_read_the_columns_of_rows_with_positive_weight(numbers):
     np.testing.assert_array_equal(weighted.predict(table), without.predict(table))
 
 
+@pytest.mark.parametrize("make", [regressor, classifier])
+def test_default_models_of_tables_without_values_are_constant(make, numbers):
+    X, y = numbers
+    with pytest.warns(UserWarning, match="no observed value"):
+        model = make().fit(np.full(X.shape, NAN), y if make is regressor else y > y.mean())
+    answers = model.predict(X)
+    expected = model.estimator_.predict(np.zeros(X.shape))
+    np.testing.assert_allclose(answers, expected)
+    assert len(np.unique(answers)) == 1
+
+
 def test_columns_without_values_in_fit_of_all_kinds(numbers):
     X, y = numbers
     nothing = [None] * len(X)

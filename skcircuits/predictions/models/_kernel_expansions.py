@@ -319,6 +319,8 @@ def _kernel_of(features: AdditiveFunction, gamma: float) -> Kernel:
         centred = table - table.mean(axis=0)
         if centred.any():
             directions[j] = centred
+    if not directions:
+        raise NoClosedFormError("the model does not depend on any column")
     _require_orthogonal(list(directions.values()))
     scales: dict[float, list[int]] = {}
     for j in numbers.tolist():
@@ -335,8 +337,6 @@ def _kernel_of(features: AdditiveFunction, gamma: float) -> Kernel:
         else:
             factors.append(StateKernel(distances.tolist(), variables=[j]))
     factors += [Hamming(1.0 / cost, variables=own) for cost, own in mismatches.items()]
-    if not factors:
-        raise NoClosedFormError("the model does not depend on any column")
     return reduce(mul, factors)
 
 
