@@ -62,8 +62,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
           ``density="auto"`` averages the means of several densities, each mean is restricted to the
           observed range of the column, extended by one standard deviation.
         - ``"mpe"``: the jointly most probable completion. It is exact if the circuit is
-          deterministic. Otherwise it is the usual approximation, which follows the largest term of
-          every sum.
+          deterministic. Otherwise it is the best completion of a search, which starts from the
+          largest terms of the sums.
         - ``"sample"``: a draw from the conditional distribution. The draws of a row depend only on
           its cells and on `random_state`, so that they do not change with the order or the
           selection of the rows, or in repeated calls. Equal rows get different draws, in the order
