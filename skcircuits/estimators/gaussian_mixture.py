@@ -473,7 +473,8 @@ class GaussianMixtureDensity(CircuitDensity):
             attributes=lambda states: self._attributes(states, table),
             X=rows.X,
         )
-        self._given_fits = self._given_start = None  # they have done their part
+        # They have done their part
+        self._given_fits = self._given_start = self._given_histograms = None
         self._keep(result.state, table)
         self._check_convergence(result.converged, len(result.state) == n_members)
 

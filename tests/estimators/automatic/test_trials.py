@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from skcircuits import GaussianMixtureDensity, WMISPNDensity
-from skcircuits.estimators.automatic._experts import Expert, PairTables, _try
+from skcircuits.estimators.automatic._experts import Expert, PairTables, _try, with_histograms
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds, split_table
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
@@ -81,3 +82,12 @@ def test_predicted_cells_are_those_of_circuits(rows, expert):
         expected = turn.predict_by(density.circuit_, rows, "cells", mean_bounds(part.numbers))
         np.testing.assert_allclose(found.numbers, expected.numbers, rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-7)
+
+
+def test_columns_with_histograms_are_those_of_the_first_fit_alone():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(size=300), rng.normal(size=300)])
+    (expert,) = with_histograms([Expert.mixture("shrunk", 3, transformation="johnson")], (0,))
+    density = expert.make(0).fit(X)
+    again = density.fit(X[:, ::-1]).score_samples(X[:, ::-1])
+    np.testing.assert_array_equal(again, clone(density).fit(X[:, ::-1]).score_samples(X[:, ::-1]))
