@@ -242,9 +242,7 @@ class _Ascent:
         for run in runs:
             scope = own.layer.scopes[run.start]
             trials[:, :, scope] = self._trials_of(own, run, slopes[run], now[run])
-        # Averages leave rounding errors in observed cells
-        may_change = np.isnan(self._known.X[self.active]) & np.isfinite(trials)
-        trials = np.where(may_change, trials, self.rows[self.active])
+        trials = np.where(np.isfinite(trials), trials, self.rows[self.active])
         before, every = np.add.reduceat(now, starts, axis=0), np.arange(len(self.active))
         for rows in trials:
             terms = own.layer.log_prob(rows)
@@ -271,6 +269,8 @@ class _Ascent:
         total = responsibilities.sum(axis=0)
         responsibilities = np.where(total > 0.0, responsibilities / divisors(total), 1.0 / n_modes)
         average = np.einsum("kn,kns->ns", responsibilities, modes)
+        # Rounding may carry it out of observed cells and intervals
+        np.clip(average, modes.min(axis=0), modes.max(axis=0), out=average)
         return np.stack([*(modes[min(i, n_modes - 1)] for i in range(_N_MODES)), average])
 
 

@@ -247,6 +247,18 @@ def test_searched_rows_agree_with_evidence_that_some_children_of_the_root_exclud
         np.testing.assert_allclose(height, p.log_prob(best))
 
 
+def test_searched_rows_do_not_leave_their_boxes_by_rounding_errors():
+    # The best second cell lies between the components, all of which have the first at its bound
+    means = [[4.0, m] for m in (0.0, 0.6, 1.1, 1.7)]
+    units = [MultivariateGaussian([0, 1], mean, np.eye(2)) for mean in means]
+    p = Circuit(Sum(units, [0.25] * 4))
+    upper = np.column_stack([np.random.default_rng(0).uniform(0.0, 2.0, 100), np.full(100, NAN)])
+    free = np.full(upper.shape, NAN)
+    best, _ = RestrictedCircuit(p.plan, Evidence(free, Box(free, upper))).mpe()
+    assert (best[:, 0] <= upper[:, 0]).all()
+    assert (np.abs(best[:, 1] - 0.85) < 0.1).all()
+
+
 def test_joint_modes_on_faces_of_boxes():
     p = Circuit(MultivariateGaussian([0, 1], [0.0, 0.0], [[1, 0.9], [0.9, 1]]))
     box = Box(np.array([[1.0, -1.0]]), np.array([[2.0, 0.5]]))
