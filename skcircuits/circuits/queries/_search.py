@@ -163,6 +163,29 @@ class _Proposals(NamedTuple):
         self.cells[at, scope], self.gains[at, scope] = cells[better], gains[better, None]
 
 
+class _Weighed(NamedTuple):
+    """An input layer with what its units contribute to m rows."""
+
+    own: KnownUnits
+    slopes: FloatArray  # (n_units, m), derivatives of the root times peaks
+    peaks: FloatArray  # (n_units, m), log values by max-product
+    now: FloatArray  # (n_units, m), parts of the present value of the root
+
+    @property
+    def runs(self) -> list[slice]:
+        """Units of one scope each."""
+        starts, counts = self.own.layer.scope_runs
+        return [slice(*ends) for ends in zip(starts.tolist(), (starts + counts).tolist())]
+
+    def terms(self, rows: FloatArray) -> FloatArray:
+        """Parts (n_units, m) of the value of the root at other cells of the scopes."""
+        terms: FloatArray = self.own.layer.log_prob(rows)
+        terms -= self.peaks
+        np.exp(terms, out=terms)
+        terms *= self.slopes
+        return terms
+
+
 class _Ascent:
     """Rows that move to values of higher density until nothing that is tried is better."""
 
@@ -208,12 +231,14 @@ class _Ascent:
             slopes = _derivatives(self._known.plan, self._values, peaks)
             # Units that are impossible given the evidence have derivatives of zero
             peaks[np.isneginf(peaks)] = 0.0
+            modal = []
             for units, own in self._known.layers:
                 now = slopes[units] * np.exp(self._values[units] - peaks[units])
                 if isinstance(own.layer, DiscreteInputLayer):
                     self._try_states(found, own, slopes[units] * np.exp(-peaks[units]), now)
                 else:
-                    self._try_modes(found, own, slopes[units], peaks[units], now)
+                    modal.append(_Weighed(own, slopes[units], peaks[units], now))
+            self._try_modes(found, modal)
         return found
 
     def _try_states(
@@ -227,43 +252,44 @@ class _Ascent:
             gains = _log_ratios(after, now[units][:, rows].sum(axis=0))
             found.take(rows, np.array([variable]), states[:, None].astype(float), gains)
 
-    def _try_modes(
-        self,
-        found: _Proposals,
-        own: KnownUnits,
-        slopes: FloatArray,
-        peaks: FloatArray,
-        now: FloatArray,
-    ) -> None:
-        """Try modes of units, and an average of modes, in each scope."""
-        starts, counts = own.layer.scope_runs
-        runs = [slice(*ends) for ends in zip(starts.tolist(), (starts + counts).tolist())]
+    def _try_modes(self, found: _Proposals, layers: Sequence[_Weighed]) -> None:
+        """Try modes of units, and an average of modes, in each scope, of units of all layers."""
+        members: dict[tuple[int, ...], list[tuple[_Weighed, slice]]] = {}
+        for weighed in layers:
+            for run in weighed.runs:
+                scope = tuple(weighed.own.layer.scopes[run.start].tolist())
+                members.setdefault(scope, []).append((weighed, run))
         trials = np.tile(self.rows[self.active], (_N_MODES + 1, 1, 1))
-        for run in runs:
-            scope = own.layer.scopes[run.start]
-            trials[:, :, scope] = self._trials_of(own, run, slopes[run], now[run])
+        before = {}
+        for scope, parts in members.items():
+            trials[:, :, scope] = self._trials_of(parts)
+            before[scope] = sum(weighed.now[run].sum(axis=0) for weighed, run in parts)
         trials = np.where(np.isfinite(trials), trials, self.rows[self.active])
-        before, every = np.add.reduceat(now, starts, axis=0), np.arange(len(self.active))
+        every = np.arange(len(self.active))
         for rows in trials:
-            terms = own.layer.log_prob(rows)
-            terms -= peaks
-            np.exp(terms, out=terms)
-            terms *= slopes
-            gains = _log_ratios(np.add.reduceat(terms, starts, axis=0), before)
-            for run, gain in zip(runs, gains):
-                scope = own.layer.scopes[run.start]
-                found.take(every, scope, rows[:, scope], gain)
+            terms = {id(weighed): weighed.terms(rows) for weighed in layers}
+            for scope, parts in members.items():
+                after = sum(terms[id(weighed)][run].sum(axis=0) for weighed, run in parts)
+                columns = np.array(scope)
+                found.take(every, columns, rows[:, columns], _log_ratios(after, before[scope]))
 
-    def _trials_of(
-        self, own: KnownUnits, run: slice, slopes: FloatArray, now: FloatArray
-    ) -> FloatArray:
-        """Cells (_N_MODES + 1, m, scope_size) for the scope of a run of units."""
+    def _trials_of(self, parts: Sequence[tuple[_Weighed, slice]]) -> FloatArray:
+        """Cells (_N_MODES + 1, m, scope_size) for the scope of some runs of units."""
+        slopes = np.concatenate([weighed.slopes[run] for weighed, run in parts])
+        now = np.concatenate([weighed.now[run] for weighed, run in parts])
         n_modes = min(_N_AVERAGED, len(slopes))
         top = np.argpartition(-slopes, n_modes - 1, axis=0)[:n_modes]
         order = np.argsort(-np.take_along_axis(slopes, top, axis=0), axis=0, kind="stable")
         top = np.take_along_axis(top, order, axis=0)
-        modes = own.mode(run.start + top.ravel(), np.tile(self.active, n_modes))
-        modes = modes.reshape(n_modes, len(self.active), -1)
+        rows = np.broadcast_to(self.active, top.shape)
+        modes = np.empty((*top.shape, parts[0][0].own.layer.scopes.shape[1]))
+        first = 0
+        for weighed, run in parts:
+            n_units = run.stop - run.start
+            at = (top >= first) & (top < first + n_units)
+            if at.any():
+                modes[at] = weighed.own.mode(run.start + top[at] - first, rows[at])
+            first += n_units
         # An iteration of EM for the mode of a mixture of Gaussians with one covariance
         responsibilities = np.take_along_axis(now, top, axis=0)
         total = responsibilities.sum(axis=0)
