@@ -197,7 +197,12 @@ class PolynomialPieces:
         grid = np.linspace(0.0, 1.0, 16 * len(self.coefficients) + 1)
         # From the middle outwards: a uniform piece is represented by its middle, not by an end
         order = np.argsort(np.abs(grid - 0.5), kind="stable")
-        best = order[np.stack([height(fraction) for fraction in grid[order]]).argmax(axis=0)]
+        highest = height(grid[order[0]])
+        best = np.full(highest.shape, order[0])
+        for point in order[1:].tolist():
+            own = height(grid[point])
+            best[own > highest] = point
+            np.maximum(highest, own, out=highest)
         low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
         for _ in range(60):
             left, right = low + (high - low) / 3, high - (high - low) / 3
