@@ -24,6 +24,7 @@ from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.targets._learned_targets import resolve_continuous_target
 from skcircuits.estimators.targets._particle_warnings import (
     names_of,
+    require_log_densities,
     warn_of_dependent_rows,
     warn_of_faults,
     warn_of_impossible_particles,
@@ -309,7 +310,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             variances of some coordinates, which are named, or the fractions of the particles in the
             modes are wrong and were not corrected, or were corrected by chains that have not mixed.
             Also if ascents of the density from points around the particles find modes without
-            particles, or if the density is zero at some particles.
+            particles, or if the density is zero or not a number at some particles.
         UserWarning
             If a score depends on more than its blanket or on other rows, or is not the gradient of
             the log density, or if there are so few particles for the kernels that variances will be
@@ -327,6 +328,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             units.transform(start).astype(self.dtype)
             for start in self._starts(X, problem.n_coordinates, rng)
         ]
+        if self._given_a_target():
+            require_log_densities(problem, starts[0])
         warn_of_wrong_graph(problem, starts[0], rng)
         # Drawn before the runs, so that results do not depend on which worker takes which
         seeds = rng.integers(np.iinfo(np.int64).max, size=len(starts))

@@ -23,6 +23,7 @@ from skcircuits.circuits import Circuit, Gaussian
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.graphical import GaussianMRF, SensorNetwork
 from skcircuits.particles._problem import SVGDProblem
+from skcircuits.targets import from_function
 
 
 class StandardNormal:
@@ -783,6 +784,25 @@ def test_log_densities_of_wrong_shape_are_refused(wrong):
     target.log_prob_unnormalized = wrong
     with pytest.raises(ValueError, match="log_prob_unnormalized of the target must give an array"):
         GraphicalSVGDSampler(target=target).fit(np.random.default_rng(0).normal(size=(50, 2)))
+
+
+@pytest.mark.parametrize("wrong", [lambda X: X, lambda X: X[:, :1], lambda X: 0.0, lambda X: None])
+def test_functions_that_give_log_densities_of_wrong_shape_are_refused(wrong):
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    with pytest.raises(ValueError, match="the log density must have shape"):
+        GraphicalSVGDSampler(target=from_function(wrong, lambda X: -X)).fit(X)
+
+
+@pytest.mark.parametrize("outside", [np.nan, np.inf])
+def test_particles_at_which_the_log_density_is_no_number_are_told(outside):
+    target = StandardNormal()
+    target.log_prob_unnormalized = lambda X: np.where(X[:, 0] > 0, -0.5 * (X**2).sum(1), outside)
+    X = np.abs(np.random.default_rng(0).normal(size=(50, 2))) + 0.1
+    message = told(target, X)
+    assert re.search(
+        rf"not a number \(-inf where impossible\) at \d+ of 50 particles, .* {outside} at \[-",
+        message,
+    )
 
 
 def test_searches_meet_errors_out_of_the_support():

@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.exceptions import warn
-from skcircuits.numerics._arrays import spread_rows
+from skcircuits.numerics._arrays import log_probs_at, spread_rows
 from skcircuits.numerics._modes import separate_parts
 from skcircuits.particles._diagnosis import nodes_outside_blankets, some
 
@@ -121,8 +121,15 @@ def _integrated(score, points, way, rule):
     return 0.5 * weights @ (scores * way).sum(axis=2)
 
 
+def require_log_densities(problem, start):
+    """Raise the error of a log density that fails at starting particles, as by a wrong shape."""
+    if problem.log_prob is not None:
+        # Not by problem.log_prob, to which an error means that a point is out of the support
+        log_probs_at(problem.target.log_prob_unnormalized, np.asarray(start[:2], np.float64))
+
+
 def warn_of_impossible_particles(problem, particles, estimator):
-    """Warn where the density is zero at particles, which follow the score alone."""
+    """Warn where the density is zero or unknown at particles, which follow the score alone."""
     if problem.log_prob is None:
         return
     values = problem.log_prob(np.asarray(particles, np.float64))
@@ -132,6 +139,17 @@ def warn_of_impossible_particles(problem, particles, estimator):
             f"{type(estimator).__name__}: the density of the target is zero at {n_outside} of "
             f"{len(particles)} particles, which follow its gradient over the ends of its support. "
             "Transform bounded coordinates to unbounded ones, for example by a logarithm.",
+            ConvergenceWarning,
+        )
+    unknown = np.isnan(values) | np.isposinf(values)
+    if unknown.any():
+        row = int(unknown.argmax())
+        warn(
+            f"{type(estimator).__name__}: the log density of the target is not a number (-inf "
+            f"where impossible) at {int(unknown.sum())} of {len(particles)} particles, for example "
+            f"{values[row]} at {particles[row][:10].tolist()}. They may lie outside of its "
+            "support, and expectations cannot be trusted. Start from points where it is a number, "
+            "or transform bounded coordinates to unbounded ones, for example by a logarithm.",
             ConvergenceWarning,
         )
 
