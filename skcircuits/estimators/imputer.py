@@ -89,7 +89,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         which is 1 if the cell was missing.
     keep_empty_features : bool, default=False
         Whether to keep columns without any observed cell in `fit`, which are imputed from the prior
-        of the density. By default they are dropped, with a warning.
+        of the density; missing dates stay missing, as do categories if none is known. By
+        default such columns are dropped, with a warning.
     self_masking : bool, default=True
         Whether ``density="auto"`` with ``strategy="mean"`` takes into account that cells may be
         missing because of their own values (large incomes that are not reported). Columns where the
@@ -450,10 +451,15 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         return circuit, fitted._experts(), fitted._mean_bounds, fitted._column_weights
 
     def _confine(self, imputed, strategy):
-        """Round imputed values in columns of integers, and clip them to the bounds."""
+        """Round values in columns of integers, clip them to the bounds, drop dates of no origin."""
         if strategy != "mean" or self.round_integers:
             imputed = self._schema.rounded(imputed)
-        return np.clip(imputed, *self._bounds)
+        imputed = np.clip(imputed, *self._bounds)
+        if self.density_ is not None:
+            # Days around 1970, as a prior gives them, look like dates that someone observed
+            unknown = [j for j in self._empty if self._schema.columns[j].has_dates]
+            imputed[..., unknown] = np.nan
+        return imputed
 
     def _make_schema_out(self):
         """Schema of the output: kept columns, then indicators."""

@@ -423,6 +423,18 @@ def test_names_of_the_output(independent_density):
     assert np.isfinite(kept.transform(X)).all()
 
 
+@pytest.mark.parametrize("strategy", ["mean", "mpe", "sample"])
+@pytest.mark.parametrize("dtype", ["datetime64[ns]", "datetime64[us, Europe/Paris]"])
+def test_dates_of_a_column_without_any_stay_missing(strategy, dtype):
+    X = pd.DataFrame({"x": [1.0, 2.0, np.nan, 4.0], "day": pd.Series([pd.NaT] * 4, dtype=dtype)})
+    imputer = CircuitImputer(strategy=strategy, keep_empty_features=True, random_state=0)
+    imputer.set_output(transform="pandas").fit(X)
+    known = X.assign(day=pd.Series(["2024-03-01", None, None, None]).astype(dtype))
+    for table in [imputer.transform(known), *imputer.sample_imputations(known, 2, proper=False)]:
+        pd.testing.assert_series_equal(table["day"], known["day"])
+        assert table["x"].notna().all()
+
+
 def test_marked_cells_count_as_missing_beside_nan(independent_density):
     X = np.array([[-1.0, 2.0], [3.0, NAN], [5.0, 4.0]])
     completed = CircuitImputer(density=independent_density, missing_values=-1).fit_transform(X)
