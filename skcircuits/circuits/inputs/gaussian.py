@@ -86,6 +86,12 @@ class GaussianLayer(DifferentiableLayer):
         cells[missing] = 0.0
         return cells
 
+    def log_densities(self, units: IntArray, points: FloatArray) -> FloatArray:
+        """Log densities (m,) of some units, each at a point of its own."""
+        with np.errstate(over="ignore"):
+            squares = np.square((points - self.means[units]) / self.stds[units])
+        return self._log_peak[units] - 0.5 * squares
+
     def log_box(self, box: Box) -> FloatArray:
         column = self.scopes[:, 0]
         # Bounds that overflow are as good as infinite

@@ -180,19 +180,26 @@ class RestrictedIntervals(RestrictedLayer):
     def moments(self) -> tuple[FloatArray, FloatArray]:
         known_mean, known_variance = self.layer.conditional_moments(self.evidence.X)
         mean, variance = known_mean[..., 0], known_variance[..., 0]
+        for _, units, rows, low, high, inverse in self._bounded_rows():
+            own = np.ix_(units, rows)
+            found = self._interval_moments(units, low, high)
+            mean[own] = np.clip(found[0][:, inverse], low[inverse], high[inverse])
+            variance[own] = found[1][:, inverse]
+        return mean[..., None], variance[..., None]
+
+    def _bounded_rows(self) -> Any:
+        """Variables with their units, the rows that bound them, and the distinct intervals.
+
+        Of these there are the ends, and the place of the interval of each row. Equal intervals need
+        to be computed only once.
+        """
         for variable, (lower, upper) in self._bounds.items():
             rows = np.flatnonzero(np.isfinite(lower) | np.isfinite(upper))
             if len(rows):
                 units = np.flatnonzero(self._variables == variable)
-                own = np.ix_(units, rows)
-                # Equal intervals are computed once
                 pairs = np.stack([lower[rows], upper[rows]])
                 (low, high), inverse = np.unique(pairs, axis=1, return_inverse=True)
-                found = self._interval_moments(units, low, high)
-                inverse = inverse.reshape(-1)
-                mean[own] = np.clip(found[0][:, inverse], lower[rows], upper[rows])
-                variance[own] = found[1][:, inverse]
-        return mean[..., None], variance[..., None]
+                yield variable, units, rows, low, high, inverse.reshape(-1)
 
     @cached_property
     def _all_moments(self) -> tuple[FloatArray, FloatArray]:
@@ -219,10 +226,22 @@ class RestrictedIntervals(RestrictedLayer):
             )
         return drawn[:, None]
 
+    def log_max(self) -> FloatArray:
+        values = self.layer.log_max(self.evidence.X)
+        for variable, units, rows, low, high, inverse in self._bounded_rows():
+            pairs = np.repeat(units, len(low)), np.tile(low, len(units)), np.tile(high, len(units))
+            heights = self._interval_modes(variable, *pairs)[1].reshape(len(units), len(low))
+            values[np.ix_(units, rows)] = heights[:, inverse]
+        values[self.evidence.outside(self._variables)] = -np.inf
+        return values
+
     def mode(self, units: IntArray, rows: IntArray, left_out: IntArray = NO_COLUMNS) -> FloatArray:
-        points = self._cells[units, rows]
+        points: FloatArray = self.layer.mode(units, self._cells[units, rows][:, None])[:, 0]
         for own, variable, low, high in self._free_pairs(units, rows):
-            points[own] = self._interval_modes(variable, units[own], low, high)
+            bounded = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
+            if len(bounded):
+                own, low, high = own[bounded], low[bounded], high[bounded]
+                points[own] = self._interval_modes(variable, units[own], low, high)[0]
         return points[:, None]
 
     def _free_pairs(self, units: IntArray, rows: IntArray) -> Any:
@@ -249,8 +268,8 @@ class RestrictedIntervals(RestrictedLayer):
     @abstractmethod
     def _interval_modes(
         self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> FloatArray:
-        """Highest points (m,) of units in intervals."""
+    ) -> tuple[FloatArray, FloatArray]:
+        """Highest points of units in intervals, and their log densities, (m,) each."""
 
 
 class _GaussianIntervals(RestrictedIntervals):
@@ -275,8 +294,9 @@ class _GaussianIntervals(RestrictedIntervals):
 
     def _interval_modes(
         self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> FloatArray:
-        return np.clip(self.layer.means[units], low, high)
+    ) -> tuple[FloatArray, FloatArray]:
+        points = np.clip(self.layer.means[units], low, high)
+        return points, self.layer.log_densities(units, points)
 
 
 class _PolynomialIntervals(RestrictedIntervals):
@@ -418,7 +438,7 @@ class _PolynomialIntervals(RestrictedIntervals):
 
     def _interval_modes(
         self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> FloatArray:
+    ) -> tuple[FloatArray, FloatArray]:
         pieces, group = self.layer.pieces, self._group(variable)
         places, start, stop = self._parts(units, low, high)
         is_tail = pieces.is_tail[places]
@@ -444,8 +464,9 @@ class _PolynomialIntervals(RestrictedIntervals):
             atoms = np.broadcast_to(group.atoms, (len(units), len(group.atoms)))
             height = np.hstack([height, self._atom_masses(group, units, low, high)])
             points = np.hstack([points, atoms])
-        chosen = height.argmax(axis=1)
-        return np.clip(points[np.arange(len(units)), chosen], low, high)
+        chosen = np.arange(len(units)), height.argmax(axis=1)
+        log_height = safe_log(np.maximum(height[chosen], 0.0))
+        return np.clip(points[chosen], low, high), log_height
 
 
 def _merge(left: _Moments, right: _Moments) -> _Moments:

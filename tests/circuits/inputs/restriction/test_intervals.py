@@ -196,6 +196,25 @@ def test_highest_points_of_polynomials(place):
         assert_allclose(np.exp(heights[row]), best, rtol=1e-6)
 
 
+@pytest.mark.parametrize("family", ["gaussian", "polynomial"])
+def test_highest_densities_of_many_units_are_found_at_once(family, monkeypatch):
+    """Evaluating all units at the point of each one would cost the square of their number."""
+    locations = np.linspace(-2.0, 2.0, 30)
+    if family == "gaussian":
+        units = [Gaussian(0, m, 1.0 + abs(m)) for m in locations]
+    else:
+        units = [PiecewisePolynomial(0, [m - 1.0, m, m + 2.0], [0.3, 0.7]) for m in locations]
+    X, bounds = [[NAN], [0.2], [NAN]], ([[NAN], [NAN], [-0.5]], [[NAN], [NAN], [1.5]])
+    known, places = restricted(units, X, *bounds)
+    rows = np.arange(len(X))
+    modes = np.stack([known.mode(np.full(len(X), own), rows)[:, 0] for own in places])
+    expected = [known.layer.log_prob(row[:, None])[own] for own, row in zip(places, modes)]
+    evaluate, calls = known.layer.log_prob, []
+    monkeypatch.setattr(known.layer, "log_prob", lambda X: calls.append(len(X)) or evaluate(X))
+    assert_allclose(known.log_max()[places], expected, rtol=1e-12)
+    assert sum(calls) <= len(X)
+
+
 @pytest.mark.parametrize("side", [-1.0, 1.0])
 def test_points_with_a_mass_in_a_tail_are_modes_where_they_exceed_its_density(side):
     knots, masses, scales = [0.0, 1.0], [0.0, 0.49], [1.0, 2.0]
