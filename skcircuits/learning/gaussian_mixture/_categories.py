@@ -67,7 +67,7 @@ class Categories:
         log_density = np.zeros((n_components, len(codes)))
         for column, table in zip(codes.T, self.log_probabilities, strict=True):
             # code -1 picks the last column: a missing category is certain
-            log_density += np.pad(table, ((0, 0), (0, 1)))[:, column]
+            log_density += np.hstack([table, np.zeros((len(table), 1))])[:, column]
         sizes = tuple(table.shape[1] for table in self.log_probabilities)
         return CategoryExpectation(log_density, codes, sizes)
 

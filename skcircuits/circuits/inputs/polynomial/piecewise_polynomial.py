@@ -8,6 +8,7 @@ If both units have a point mass, its probabilities take the place of densities.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class PiecewisePolynomialLayer(DensityLayer):
             self.groups.append(PolynomialGroup(variable, own, atoms, self.pieces))
         # In a plan they are: the units of a variable are neighbours
         self._is_sorted = bool((np.diff(variables) >= 0).all())
-        self.means, self.variances = np.array([unit.moments() for unit in units]).T
+        self._units = units
         self._n_parameters = sum(unit.n_free_parameters for unit in units)
 
     @classmethod
@@ -155,7 +156,12 @@ class PiecewisePolynomialLayer(DensityLayer):
         return np.where(np.isnan(cells), drawn[:, None], cells)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return moments_of_columns(self, X, self.means, self.variances)
+        return moments_of_columns(self, X, *self._moments)
+
+    @cached_property
+    def _moments(self) -> FloatArray:
+        """Means and variances (2, k), at first use: most compiled circuits never need them."""
+        return np.array([unit.moments() for unit in self._units]).T
 
 
 @register_input_unit
@@ -217,8 +223,7 @@ class PiecewisePolynomial(InputUnit):
             raise ValueError(must(what, condition, lengths=(len(atoms), len(atom_masses))))
         # A point without mass is no point mass: the density there stays a density
         massive = atom_masses > 0
-        self.atoms = _increasing("atoms", atoms[massive])
-        self.atom_masses = _masses("atom_masses", atom_masses[massive])
+        self.atoms, self.atom_masses = map(_frozen, (atoms[massive], atom_masses[massive]))
         self.tail_masses = _masses("tail_masses", tail_masses)
         if tail_scales is None:
             # Any positive scale will do where tails have no mass
@@ -308,14 +313,14 @@ class PiecewisePolynomial(InputUnit):
 def _increasing(name: str, values: Sequence[float] | FloatArray, at_least: int = 0) -> FloatArray:
     """Check finite, strictly increasing numbers and freeze them."""
     array = float_array(values, name).copy()
-    valid = array.ndim == 1 and len(array) >= at_least and np.isfinite(array).all()
-    if not (valid and (np.diff(array) > 0).all()):
+    valid = array.ndim == 1 and len(array) >= at_least and (array[1:] > array[:-1]).all()
+    # All others lie between the first and the last
+    if not (valid and np.isfinite(array[[0, -1]] if len(array) else array).all()):
         condition = f"be finite and strictly increasing, at least {at_least}"
         raise ValueError(
             must(f"{name} of a piecewise polynomial unit", condition, **{name: array.tolist()})
         )
-    array.flags.writeable = False
-    return array
+    return _frozen(array)
 
 
 def _masses(name: str, values: Sequence[float] | FloatArray) -> FloatArray:
@@ -326,6 +331,10 @@ def _masses(name: str, values: Sequence[float] | FloatArray) -> FloatArray:
         raise ValueError(
             must(f"{name} of a piecewise polynomial unit", condition, **{name: array.tolist()})
         )
+    return _frozen(array)
+
+
+def _frozen(array: FloatArray) -> FloatArray:
     array.flags.writeable = False
     return array
 
