@@ -16,13 +16,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from skcircuits.circuits.inputs.polynomial._pieces import basis_cdf, uniform_weights
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.circuits.inputs.polynomial._pieces import (
+    basis_cdf,
+    rising_basis_cdfs,
+    uniform_weights,
+)
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Numbers of intervals and degrees that the information criterion chooses among.
 CANDIDATE_BINS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -32,7 +35,9 @@ ROWS_PER_FUNCTION = 3
 # range between its first and last decile.
 MAX_CELLS = 64
 FINEST_CELL = 1e-3
-# EM steps to compare candidates, and most steps for the chosen one.
+# EM steps to compare candidates, with a look after the first of them at which can still win, and
+# most steps for the chosen one.
+FIRST_STEPS = 5
 SCREENING_STEPS = 25
 FINAL_STEPS = 200
 TOLERANCE = 1e-6
@@ -52,10 +57,10 @@ class PolynomialSettings:
     max_degree: int = 6  # 0 allows histograms only
     smoothing: float = 1.0  # pseudo-rows, uniform over the range
 
-    def candidates(self) -> Iterator[tuple[int, int]]:
-        """List numbers of intervals and degrees."""
-        bins = CANDIDATE_BINS if isinstance(self.n_bins, str) else (self.n_bins,)
-        yield from product(bins, range(self.max_degree + 1))
+    @property
+    def numbers_of_bins(self) -> tuple[int, ...]:
+        """Numbers of intervals to choose among, each with all degrees."""
+        return CANDIDATE_BINS if isinstance(self.n_bins, str) else (self.n_bins,)
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,12 @@ class Samples:
         ends = basis_cdf(np.hstack([self.lower, self.upper]), knots, degree)
         return np.asarray(ends[:, n_cells:] - ends[:, :n_cells])
 
+    def rising_basis_masses(self, knots: FloatArray, max_degree: int) -> Iterator[FloatArray]:
+        """Give `basis_masses` of degree 0, 1, ..., `max_degree`."""
+        n_cells = self.counts.shape[1]
+        for ends in rising_basis_cdfs(np.hstack([self.lower, self.upper]), knots, max_degree):
+            yield np.asarray(ends[:, n_cells:] - ends[:, :n_cells])
+
     def take(self, rows: IntArray) -> Samples:
         """Select samples (m,)."""
         return Samples(self.lower[rows], self.upper[rows], self.counts[rows])
@@ -108,72 +119,88 @@ def fit_polynomials(
     samples: Samples, settings: PolynomialSettings
 ) -> list[tuple[FloatArray, FloatArray]]:
     """Fit a piecewise polynomial density to each sample."""
-    candidates = list(settings.candidates())
-    knots = {n_bins: _knots(samples, n_bins, settings.binning) for n_bins, _ in candidates}
-    choice = _choose(samples, candidates, knots, settings.smoothing)
+    knots = {n: _knots(samples, n, settings.binning) for n in settings.numbers_of_bins}
+    chosen = _choose(samples, settings, knots)
     fitted: dict[int, tuple[FloatArray, FloatArray]] = {}
-    for number in np.unique(choice).tolist():
-        n_bins, degree = candidates[number]
-        for rows in _batches(np.flatnonzero(choice == number)):
-            own = knots[n_bins][rows]
-            problem = _Mixture(samples.take(rows), own, degree, settings.smoothing)
-            weights = problem.solve(FINAL_STEPS)
-            fitted.update(zip(rows.tolist(), zip(own, weights)))
+    for n_bins, degree in np.unique(chosen, axis=0).tolist():
+        for rows in _batches(np.flatnonzero((chosen == (n_bins, degree)).all(axis=1))):
+            own, some = knots[n_bins][rows], samples.take(rows)
+            start = uniform_weights(own, degree)
+            masses = some.basis_masses(own, degree)
+            problem = _Mixture(some.counts, masses, start, settings.smoothing * start)
+            fitted.update(zip(rows.tolist(), zip(own, problem.solve(FINAL_STEPS))))
     return [fitted[row] for row in range(len(samples))]
 
 
 def _choose(
-    samples: Samples,
-    candidates: list[tuple[int, int]],
-    knots: dict[int, FloatArray],
-    smoothing: float,
+    samples: Samples, settings: PolynomialSettings, knots: dict[int, FloatArray]
 ) -> IntArray:
-    """Number of the best candidate of each sample, shape (L,)."""
+    """Number of intervals and degree of the best candidate of each sample, shape (L, 2)."""
     totals = samples.totals
     log_totals = np.log(np.maximum(totals, 1.0))
     # No density makes the cells more likely than their own frequencies do
     fractions = samples.counts / np.maximum(totals, TINY)[:, None]
     most = (samples.counts * np.log(np.maximum(fractions, TINY))).sum(axis=1)
     best = np.full(len(samples), np.inf)
-    choice = np.zeros(len(samples), dtype=np.intp)
-    for number, (n_bins, degree) in enumerate(candidates):
-        n_functions = n_bins + degree
-        # The first candidate is for samples too small for any
-        eligible = (totals >= ROWS_PER_FUNCTION * n_functions) | (number == 0)
-        # Not even a perfect fit would make up for so many functions
-        eligible &= (n_functions - 1) * log_totals - 2.0 * most < best
-        for rows in _batches(np.flatnonzero(eligible)):
-            problem = _Mixture(samples.take(rows), knots[n_bins][rows], degree, smoothing)
-            log_likelihood = problem.log_likelihood(problem.solve(SCREENING_STEPS))
-            criterion = (n_functions - 1) * log_totals[rows] - 2.0 * log_likelihood
-            better = criterion < best[rows] - TOLERANCE
-            best[rows[better]], choice[rows[better]] = criterion[better], number
-    return choice
+    # The first candidate is for samples too small for any
+    chosen = np.tile((settings.numbers_of_bins[0], 0), (len(samples), 1))
+
+    def needed(rows: IntArray, n_functions: int) -> FloatArray:
+        """Log likelihood with which so many basis functions would be better than the best."""
+        penalty = (n_functions - 1) * log_totals[rows]
+        return (penalty - best[rows] + TOLERANCE) / 2.0
+
+    def able(rows: IntArray, n_functions: int) -> BoolArray:
+        is_first = np.isinf(best[rows])
+        is_large = totals[rows] >= ROWS_PER_FUNCTION * n_functions
+        return is_first | (is_large & (most[rows] > needed(rows, n_functions)))
+
+    # Samples of one size have the same candidates
+    by_size = np.argsort(totals, kind="stable")
+    for n_bins in settings.numbers_of_bins:
+        for rows in _batches(by_size[able(by_size, n_bins)]):
+            some = samples.take(rows)
+            every = some.rising_basis_masses(knots[n_bins][rows], settings.max_degree)
+            for degree, masses in enumerate(every):
+                n_functions = n_bins + degree
+                kept = np.flatnonzero(able(rows, n_functions))
+                if not len(kept):
+                    break
+                start = uniform_weights(knots[n_bins][rows[kept]], degree)
+                prior = settings.smoothing * start
+                problem = _Mixture(some.counts[kept], masses[kept], start, prior)
+                winners, log_likelihood = problem.screen(needed(rows[kept], n_functions))
+                winners = rows[kept[winners]]
+                best[winners] = (n_functions - 1) * log_totals[winners] - 2.0 * log_likelihood
+                chosen[winners] = n_bins, degree
+    return chosen
 
 
 def _batches(rows: IntArray) -> list[IntArray]:
     return [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
 
 
+@dataclass(frozen=True)
 class _Mixture:
     """The weights of fixed basis densities as the fractions of a mixture, fitted by EM.
 
     The log likelihood of the cells is concave in the weights. Pseudo-rows with the uniform
     density pull towards the weights that give the uniform density.
+
+    ``counts`` (L, G): of the cells; ``masses`` (L, G, n_functions): of the cells under the basis
+    functions; ``start``, ``prior`` (L, n_functions): first weights, pseudo-rows.
     """
 
-    def __init__(self, samples: Samples, knots: FloatArray, degree: int, smoothing: float) -> None:
-        self.samples = samples
-        self.masses = samples.basis_masses(knots, degree)
-        self.start = uniform_weights(knots, degree)
-        self.prior = smoothing * self.start
+    counts: FloatArray
+    masses: FloatArray
+    start: FloatArray
+    prior: FloatArray
 
     def solve(self, max_steps: int) -> FloatArray:
         """Weights after EM steps, shape (L, n_functions)."""
         weights = self.start
         for _ in range(max_steps):
-            fractions = self.samples.counts / np.maximum(self._cell_masses(weights), TINY)
-            flows = weights * np.matmul(fractions[:, None], self.masses)[:, 0] + self.prior
+            flows = weights * self._slopes(self._cell_masses(weights)) + self.prior
             new = flows / flows.sum(axis=1, keepdims=True)
             moved = np.abs(new - weights).max()
             weights = new
@@ -181,13 +208,36 @@ class _Mixture:
                 break
         return weights
 
-    def log_likelihood(self, weights: FloatArray) -> FloatArray:
+    def screen(self, needed: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Samples whose log likelihood gets above `needed` (L,) in some EM steps, and how high."""
+        weights = self.solve(FIRST_STEPS)
+        rows = np.flatnonzero(self._upper_bounds(weights) > needed)
+        if not len(rows):
+            return rows, np.empty(0)
+        rest = _Mixture(self.counts[rows], self.masses[rows], weights[rows], self.prior[rows])
+        weights = rest.solve(SCREENING_STEPS - FIRST_STEPS)
+        log_likelihoods = rest._log_likelihoods(rest._cell_masses(weights))
+        is_enough = log_likelihoods > needed[rows]
+        return rows[is_enough], log_likelihoods[is_enough]
+
+    def _upper_bounds(self, weights: FloatArray) -> FloatArray:
+        """Bounds (L,) of the log likelihood of any weights, from its slopes at these (Jensen)."""
+        cell_masses, totals = self._cell_masses(weights), self.counts.sum(axis=1)
+        steepest = self._slopes(cell_masses).max(axis=1)
+        gains = totals * np.log(np.maximum(steepest, TINY) / np.maximum(totals, TINY))
+        return self._log_likelihoods(cell_masses) + gains
+
+    def _slopes(self, cell_masses: FloatArray) -> FloatArray:
+        """Slopes of the log likelihood in the weights, shape (L, n_functions)."""
+        return np.matmul((self.counts / cell_masses)[:, None], self.masses)[:, 0]
+
+    def _log_likelihoods(self, cell_masses: FloatArray) -> FloatArray:
         """Log probability of each sample's cells, shape (L,)."""
-        masses = np.maximum(self._cell_masses(weights), TINY)
-        return (self.samples.counts * np.log(masses)).sum(axis=1)
+        return (self.counts * np.log(cell_masses)).sum(axis=1)
 
     def _cell_masses(self, weights: FloatArray) -> FloatArray:
-        return np.matmul(self.masses, weights[:, :, None])[:, :, 0]
+        """Probabilities of the cells, positive, shape (L, G)."""
+        return np.maximum(np.matmul(self.masses, weights[:, :, None])[:, :, 0], TINY)
 
 
 def _count_cells(

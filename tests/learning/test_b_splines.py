@@ -10,6 +10,7 @@ from skcircuits.circuits.inputs.polynomial._pieces import basis_cdf, knot_window
 from skcircuits.learning._polynomials import (
     PolynomialSettings,
     Samples,
+    _Mixture,
     fit_densities,
     fit_polynomials,
     tail_fraction,
@@ -36,6 +37,21 @@ def mass(density, lower, upper):
 
 def is_b_spline(density):
     return density.beyond.any()
+
+
+def test_candidates_are_given_up_only_where_they_cannot_win(monkeypatch):
+    rng = np.random.default_rng(0)
+    samples = summarize(
+        *(rng.normal(rng.choice([-9, 9], n), 2).round(1) for n in range(5, 300, 30))
+    )
+    fitted = fit_polynomials(samples, SETTINGS)
+    monkeypatch.setattr(
+        _Mixture, "_upper_bounds", lambda self, weights: np.full(len(weights), np.inf)
+    )
+    for found, expected in zip(fitted, fit_polynomials(samples, SETTINGS)):
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_array_equal(found[1], expected[1])
+    assert len({len(weights) for _, weights in fitted}) > 3
 
 
 def test_small_normal_samples_take_bells_and_uniform_ones_do_not():

@@ -14,8 +14,9 @@ degree p on the whole range.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
@@ -359,11 +360,16 @@ def knot_windows(breakpoints: FloatArray, degree: int) -> FloatArray:
     return np.lib.stride_tricks.sliding_window_view(knots, degree + 2, axis=1)
 
 
+def _supports(breakpoints: FloatArray, degree: int) -> FloatArray:
+    """Lengths (L, P + p) of the intervals where basis functions are positive."""
+    knots = _clamped_knots(breakpoints, degree)
+    return np.asarray(knots[:, degree + 1 :] - knots[:, : -degree - 1])
+
+
 def uniform_weights(breakpoints: FloatArray, degree: int) -> FloatArray:
     """Weights (L, P + p) of basis functions of breakpoints (L, P + 1) for the uniform density."""
-    windows = knot_windows(breakpoints, degree)
     spans = breakpoints[:, -1:] - breakpoints[:, :1]
-    return (windows[..., -1] - windows[..., 0]) / ((degree + 1) * spans)
+    return _supports(breakpoints, degree) / ((degree + 1) * spans)
 
 
 def basis_cdf(x: FloatArray, breakpoints: FloatArray, degree: int) -> FloatArray:
@@ -372,17 +378,37 @@ def basis_cdf(x: FloatArray, breakpoints: FloatArray, degree: int) -> FloatArray
     The integral of function k is the sum of the unnormalised B-splines k+1, k+2, ... of degree p +
     1 (de Boor, 1978, chapter X, equation 33): positive terms only.
     """
-    n_splines, n_pieces = breakpoints.shape[0], breakpoints.shape[1] - 1
+    return _cdf_of(_basis_pieces(breakpoints, degree + 1), *_located(x, breakpoints, degree))
+
+
+def rising_basis_cdfs(
+    x: FloatArray, breakpoints: FloatArray, max_degree: int
+) -> Iterator[FloatArray]:
+    """Cumulative distribution functions as `basis_cdf`, of degree 0, 1, ..., `max_degree`.
+
+    One recursion gives the pieces of all degrees.
+    """
+    piece, powers = _located(x, breakpoints, max_degree)
+    for pieces in islice(_rising_pieces(breakpoints, max_degree + 1), 1, None):
+        yield _cdf_of(pieces, piece, powers[..., : pieces.shape[-1]])
+
+
+def _located(x: FloatArray, breakpoints: FloatArray, degree: int) -> tuple[IntArray, FloatArray]:
+    """Piece (L, m) that holds each x (L, m), and powers 0, ..., p + 1 of u there, (L, m, p + 2)."""
     x = np.clip(x, breakpoints[:, :1], breakpoints[:, -1:])
     # One comparison per inner breakpoint: splines have few, and all points go at once
     piece = (x[:, :, None] >= breakpoints[:, None, 1:-1]).sum(axis=2)
-    spline = np.arange(n_splines)[:, None]
+    spline = np.arange(len(breakpoints))[:, None]
     u = (x - breakpoints[spline, piece]) / np.diff(breakpoints)[spline, piece]
-    pieces = _basis_pieces(breakpoints, degree + 1)[spline, piece]
-    powers = u[..., None] ** np.arange(degree + 2)
-    local = np.matmul(pieces, powers[..., None])[..., 0]
-    values = np.zeros((*x.shape, n_pieces + degree + 1))
-    np.put_along_axis(values, piece[:, :, None] + np.arange(degree + 2), local, axis=2)
+    return piece, u[..., None] ** np.arange(degree + 2)
+
+
+def _cdf_of(pieces: FloatArray, piece: IntArray, powers: FloatArray) -> FloatArray:
+    """Cumulative distribution functions (L, m, P + p) from B-splines of degree p + 1."""
+    n_splines, n_pieces, n_functions = pieces.shape[:3]
+    local = np.matmul(pieces[np.arange(n_splines)[:, None], piece], powers[..., None])[..., 0]
+    values = np.zeros((*piece.shape, n_pieces + n_functions - 1))
+    np.put_along_axis(values, piece[:, :, None] + np.arange(n_functions), local, axis=2)
     return np.cumsum(values[:, :, :0:-1], axis=2)[:, :, ::-1]
 
 
@@ -393,8 +419,7 @@ def density_pieces(breakpoints: FloatArray, weights: FloatArray) -> FloatArray:
     """
     n_pieces = breakpoints.shape[1] - 1
     degree = weights.shape[1] - n_pieces
-    windows = knot_windows(breakpoints, degree)
-    heights = weights * (degree + 1) / (windows[..., -1] - windows[..., 0])
+    heights = weights * (degree + 1) / _supports(breakpoints, degree)
     # Interval i sees the basis functions i, ..., i + p
     seen = np.lib.stride_tricks.sliding_window_view(heights, degree + 1, axis=1)
     pieces = np.einsum("lir,lird->lid", seen, _basis_pieces(breakpoints, degree))
@@ -410,20 +435,27 @@ def _clamped_knots(breakpoints: FloatArray, degree: int) -> FloatArray:
 
 def _basis_pieces(breakpoints: FloatArray, degree: int) -> FloatArray:
     """Coefficients (L, P, p + 1, p + 1) of powers of u of B-spline i + r on interval i."""
-    knots = _clamped_knots(breakpoints, degree)
-    # The p knots up to the start of each interval, and the p from its end on
-    around = np.lib.stride_tricks.sliding_window_view(knots, 2 * degree, axis=1)[:, 1:-1]
-    before, after = around[..., :degree], around[..., degree:]
+    *_, pieces = _rising_pieces(breakpoints, degree)
+    return pieces
+
+
+def _rising_pieces(breakpoints: FloatArray, max_degree: int) -> Iterator[FloatArray]:
+    """Coefficients as `_basis_pieces`, of degree 0, 1, ..., `max_degree`, in one array."""
+    knots = _clamped_knots(breakpoints, max_degree)
+    # The knots up to the start of each interval, and those from its end on
+    around = np.lib.stride_tricks.sliding_window_view(knots, 2 * max_degree, axis=1)[:, 1:-1]
+    before, after = around[..., :max_degree], around[..., max_degree:]
     starts, widths = breakpoints[:, :-1, None], np.diff(breakpoints)[..., None]
-    local = np.zeros((*before.shape[:2], degree + 1, degree + 1))
+    local = np.zeros((*before.shape[:2], max_degree + 1, max_degree + 1))
     local[..., 0, 0] = 1.0
-    for order in range(1, degree + 1):
-        left, right = before[..., degree - order :], after[..., :order]
+    yield local[..., :1, :1]
+    for order in range(1, max_degree + 1):
+        left, right = before[..., max_degree - order :], after[..., :order]
         # Cox and de Boor's recursion, on coefficients within each interval in place of values
-        fractions = local[..., :order, :] / (right - left)[..., None]
-        local[..., :order, :] = _times_line(fractions, right - starts, -widths)
-        local[..., 1 : order + 1, :] += _times_line(fractions, starts - left, widths)
-    return local
+        fractions = local[..., :order, : order + 1] / (right - left)[..., None]
+        local[..., :order, : order + 1] = _times_line(fractions, right - starts, -widths)
+        local[..., 1 : order + 1, : order + 1] += _times_line(fractions, starts - left, widths)
+        yield local[..., : order + 1, : order + 1]
 
 
 def _times_line(polynomial: FloatArray, constant: FloatArray, slope: FloatArray) -> FloatArray:

@@ -8,6 +8,7 @@ from skcircuits.circuits.inputs.polynomial._pieces import (
     basis_cdf,
     density_pieces,
     knot_windows,
+    rising_basis_cdfs,
     uniform_weights,
 )
 
@@ -56,6 +57,17 @@ def test_cdf_is_the_integral_of_the_pieces(degree):
     cdf = np.einsum("lmk,lk->lm", basis_cdf(breakpoints, breakpoints, degree), weights)
     np.testing.assert_allclose(np.diff(cdf), masses, rtol=1e-10, atol=1e-15)
     np.testing.assert_allclose(masses.sum(axis=1), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_pieces", [1, 4])
+def test_cdfs_of_rising_degree_are_those_of_each_degree(n_pieces):
+    rng = np.random.default_rng(n_pieces)
+    breakpoints = random_breakpoints(rng, 3, n_pieces)
+    x = rng.uniform(breakpoints[:, :1] - 0.1, breakpoints[:, -1:] + 0.1, size=(3, 9))
+    found = list(rising_basis_cdfs(x, breakpoints, 6))
+    assert len(found) == 7
+    for degree, values in enumerate(found):
+        np.testing.assert_array_equal(values, basis_cdf(x, breakpoints, degree))
 
 
 def test_cdf_is_zero_before_and_one_after_the_range():
