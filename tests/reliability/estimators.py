@@ -10,7 +10,8 @@ SMALL = {
     "AutomaticDensity": {"families": ["gaussian_mixture"]},
     "ChowLiuDensity": {},
     "ContinuousMixtureDensity": {"n_components": 4, "max_iter": 5},
-    "GaussianMixtureDensity": {"n_components": 2},
+    # Kinds of mixtures are chosen by the others
+    "GaussianMixtureDensity": {"n_components": 2, "covariance_type": "full"},
     "HiddenChowLiuDensity": {"n_latent_states": 3},
     "StackingDensity": {
         "estimators": [

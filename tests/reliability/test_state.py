@@ -78,7 +78,7 @@ ESTIMATORS = {
     "moat": (skcircuits.MoATDensity(max_iter=2, random_state=0), "score_samples"),
     "wmispn": (skcircuits.WMISPNDensity(random_state=0), "score_samples"),
     "gaussian_mixture": (
-        skcircuits.GaussianMixtureDensity(n_components=2, random_state=0),
+        skcircuits.GaussianMixtureDensity(n_components=2, covariance_type="full", random_state=0),
         "score_samples",
     ),
     "imputer": (skcircuits.CircuitImputer(random_state=0), "transform"),

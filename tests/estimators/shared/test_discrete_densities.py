@@ -223,9 +223,9 @@ def zero_inflated(kind, n_rows, is_incomplete):
 
 SHARED = {
     **{name: DENSITIES[name] for name in ("tree", "trees", "strudel", "strudels")},
-    "continuous": make("continuous", max_iter=10),
-    "continuous and tree": make("continuous and tree", max_iter=10),
-    "all trees": MoATDensity(max_iter=10, random_state=0),
+    "continuous": make("continuous", max_iter=5),
+    "continuous and tree": make("continuous and tree", max_iter=5),
+    "all trees": MoATDensity(max_iter=3, random_state=0),
 }
 
 

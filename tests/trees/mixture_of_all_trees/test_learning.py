@@ -78,13 +78,19 @@ def test_incomplete_rows_are_learned_by_their_probable_completions(codes):
 
 @pytest.mark.parametrize("n_components", [1, 2])
 def test_threads_do_not_change_a_bit(codes, n_components):
-    one, two = (_learn(codes, CARDINALITIES, n_components, n_jobs=n) for n in (1, 2))
+    short = Schedule(4, 0.05, 100)
+    one, two = (
+        _learn(codes, CARDINALITIES, n_components, schedule=short, n_jobs=n) for n in (1, 2)
+    )
     np.testing.assert_array_equal(one[-1].vectors, two[-1].vectors)
     assert [epoch.loss for epoch in one] == [epoch.loss for epoch in two]
 
 
 def test_seeds_matter_and_repeat(codes):
-    one, again, other = (_learn(codes, CARDINALITIES, seed=s)[-1].vectors for s in (0, 0, 1))
+    short = Schedule(4, 0.05, 100)
+    one, again, other = (
+        _learn(codes, CARDINALITIES, seed=s, schedule=short)[-1].vectors for s in (0, 0, 1)
+    )
     np.testing.assert_array_equal(one, again)
     assert (one != other).any()
 

@@ -39,6 +39,8 @@ SIGNS = ("<", "<=", "==", "!=", ">=", ">")
 @pytest.fixture(scope="module", params=DENSITIES)
 def density(request):
     model = getattr(skcircuits, request.param)(**SMALL[request.param])
+    if request.param == "MoATDensity":
+        model.set_params(n_tree_samples=64)
     if "random_state" in model.get_params():
         model.set_params(random_state=0)
     with warnings.catch_warnings():
