@@ -189,13 +189,19 @@ def test_missing_cells_can_be_refused(X):
         make(missing="error").fit(X).score_samples(incomplete)
 
 
+@pytest.mark.parametrize("proposal", ["posterior", "prior"])
 @pytest.mark.parametrize("method", ["collapsed", "importance", "blocked_gibbs", "gibbs"])
-def test_conditional_marginals(fitted, X, method):
+def test_conditional_marginals(fitted, X, method, proposal):
     rows = X[:4].copy()
     rows[:, 2:5] = np.nan
     exact = fitted.conditional_marginals(rows, method="exact")
     marginals, errors, sizes = fitted.conditional_marginals(
-        rows, method=method, n_samples=2000, random_state=0, return_errors=True
+        rows,
+        method=method,
+        n_samples=2000,
+        random_state=0,
+        return_errors=True,
+        proposal=proposal,
     )
     assert [m.shape for m in marginals] == [(4, 2)] * 6
     for estimate, error, truth in zip(marginals, errors, exact, strict=True):
@@ -207,6 +213,8 @@ def test_conditional_marginals(fitted, X, method):
 def test_unknown_method(fitted, X):
     with pytest.raises(ValueError, match=r"method must.*blocked_gibbs"):
         fitted.conditional_marginals(X[:1], method="magic")
+    with pytest.raises(ValueError, match=r"proposal must.*prior"):
+        fitted.conditional_marginals(X[:1], proposal="magic")
 
 
 def test_probabilities_of_queries_are_exact(fitted):

@@ -43,7 +43,13 @@ class TreeQueriesMixin:
         return edges_of(parents)
 
     def conditional_marginals(
-        self, X, method="auto", n_samples=1000, random_state=None, return_errors=False
+        self,
+        X,
+        method="auto",
+        n_samples=1000,
+        random_state=None,
+        return_errors=False,
+        proposal="posterior",
     ):
         """Compute the distribution of every column given the observed cells of each row.
 
@@ -67,6 +73,10 @@ class TreeQueriesMixin:
             Source of randomness.
         return_errors : bool, default=False
             Whether to also return standard errors and effective sample sizes.
+        proposal : {"posterior", "prior"}, default="posterior"
+            Distribution of the trees that ``"collapsed"`` and ``"importance"`` draw: one that
+            approximates the distribution given the observed cells, or the prior, as in the paper
+            by Selvam, Zhang and Van den Broeck. The prior needs many more trees.
 
         Returns
         -------
@@ -79,10 +89,13 @@ class TreeQueriesMixin:
             Number of independent draws with the same accuracy, with ``return_errors=True``.
         """
         require_choice(*_METHODS, method=method)
+        require_choice("posterior", "prior", proposal=proposal)
         require_count(1, n_samples=n_samples)
         codes = self._codes(self._read_table(X))
         generator = make_generator(random_state)
-        answer = conditional_marginals(self.mixture_, codes, method, n_samples, generator)
+        answer = conditional_marginals(
+            self.mixture_, codes, method, n_samples, generator, from_prior=proposal == "prior"
+        )
         marginals = self._by_column(answer.probabilities)
         if not return_errors:
             return marginals

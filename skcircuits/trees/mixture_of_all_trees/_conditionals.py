@@ -173,7 +173,13 @@ def _ascend(
 
 
 def conditional_marginals(
-    mixture: AllTreesMixture, codes: IntArray, method: str, n_samples: int, rng: np.random.Generator
+    mixture: AllTreesMixture,
+    codes: IntArray,
+    method: str,
+    n_samples: int,
+    rng: np.random.Generator,
+    *,
+    from_prior: bool = False,
 ) -> WeightedMarginals:
     """Distribution of every variable given the observed cells of rows (n_rows, n_variables)."""
     layout = mixture.layout
@@ -184,7 +190,12 @@ def conditional_marginals(
         return WeightedMarginals(exact, np.zeros_like(exact), np.full(len(codes), np.inf))
     if method in ("collapsed", "importance"):
         return estimate_marginals(
-            mixture, layout.evidence(codes), n_samples, rng, collapsed=method == "collapsed"
+            mixture,
+            layout.evidence(codes),
+            n_samples,
+            rng,
+            collapsed=method == "collapsed",
+            from_prior=from_prior,
         )
     sampler = blocked_gibbs if method == "blocked_gibbs" else single_site_gibbs
     bytes_per_row = 8 * _N_CHAINS * (layout.n_states + layout.n_variables**2)

@@ -4,7 +4,8 @@ Marginals of a mixture of all trees are NP-hard, those of one tree are easy. Sel
 den Broeck (2023, section 5.2) draw trees from their prior and weight them by the probability P(e|T)
 of the observed cells e; the more is observed, the fewer trees contribute. Here the proposal is a
 spanning-tree law that approximates the posterior given e (`TreeProposal`), so that the weights of
-the trees are nearly equal, and exactly equal if nothing or everything is observed.
+the trees are nearly equal, and exactly equal if nothing or everything is observed. Marginals can
+also be estimated from trees of the prior (`PriorProposal`), for comparison.
 """
 
 from __future__ import annotations
@@ -67,11 +68,12 @@ def estimate_marginals(
     rng: np.random.Generator,
     *,
     collapsed: bool = True,
+    from_prior: bool = False,
 ) -> WeightedMarginals:
     """Distributions of all variables given evidence (n_rows, n_states)."""
     parts = []
     for rows in _chunks(len(evidence), mixture.layout, n_trees):
-        trees = _EvidenceTrees(mixture, evidence[rows], n_trees, rng)
+        trees = _EvidenceTrees(mixture, evidence[rows], n_trees, rng, from_prior=from_prior)
         answers = trees.marginals() if collapsed else trees.conditionals(rng)
         parts.append(weighted_average(trees.weights, answers))
     return WeightedMarginals.of_parts(parts, evidence.shape[1])
@@ -106,14 +108,21 @@ class _EvidenceTrees:
     """
 
     def __init__(
-        self, mixture: AllTreesMixture, evidence: FloatArray, n_trees: int, rng: UniformSource
+        self,
+        mixture: AllTreesMixture,
+        evidence: FloatArray,
+        n_trees: int,
+        rng: UniformSource,
+        *,
+        from_prior: bool = False,
     ) -> None:
         self.layout = mixture.layout
         self.mixture = mixture
         self.evidence = evidence
         self.shape = (len(evidence), n_trees)
         self.rows: IntArray = np.repeat(np.arange(len(evidence)), n_trees)
-        proposals = [TreeProposal(model, evidence) for model in mixture.components]
+        propose = PriorProposal if from_prior else TreeProposal
+        proposals = [propose(model, evidence) for model in mixture.components]
         log_fractions = mixture.log_weights[:, None] + np.stack([p.log_mass for p in proposals])
         log_constant = logsumexp(log_fractions, axis=0)
         # All but the last cumulative fraction: that one may round below one.
@@ -251,6 +260,20 @@ class TreeProposal:
         edges = edges_of(parents)
         log_ratios = self._log_mean_ratios[rows[:, None], edges[:, :, 0], edges[:, :, 1]]
         return self._log_margins[rows] + log_ratios.sum(axis=1)
+
+
+class PriorProposal:
+    """The prior law of the trees, whatever is observed; with the attributes of `TreeProposal`."""
+
+    def __init__(self, model: MixtureOfAllTrees, evidence: FloatArray) -> None:
+        self.weights: FloatArray = np.broadcast_to(
+            model.weights, (len(evidence), *model.weights.shape)
+        )
+        self.log_mass: FloatArray = np.zeros(len(evidence))
+
+    def log_evidence(self, parents: IntArray, rows: IntArray) -> FloatArray:
+        """The law approximates the probability of the evidence in every tree by one."""
+        return np.zeros(len(rows))
 
 
 def _beliefs(

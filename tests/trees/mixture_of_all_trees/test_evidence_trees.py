@@ -65,17 +65,38 @@ def test_impossible_evidence(two_components):
     assert np.isneginf(estimate_evidence(two_components, evidence, 5, seed=0)).all()
 
 
+@pytest.mark.parametrize("from_prior", [True, False])
 @pytest.mark.parametrize("collapsed", [True, False])
-def test_marginals_within_their_errors(two_components, evidence, collapsed):
+def test_marginals_within_their_errors(two_components, evidence, collapsed, from_prior):
     exact = enumerate_marginals(two_components, evidence)
     rng = np.random.default_rng(1)
-    estimate = estimate_marginals(two_components, evidence, 3000, rng, collapsed=collapsed)
+    estimate = estimate_marginals(
+        two_components, evidence, 3000, rng, collapsed=collapsed, from_prior=from_prior
+    )
     error = np.abs(estimate.probabilities - exact)
     assert (error <= 4.5 * estimate.standard_errors + 1e-9).all()
     assert error.max() < 0.05
     assert (estimate.effective_sample_size <= 3000 * (1 + 1e-9)).all()
     sums = two_components.layout.sum_states(estimate.probabilities)
     np.testing.assert_allclose(sums, 1, atol=1e-10)
+
+
+def test_trees_of_the_prior_ignore_the_evidence(two_components, evidence):
+    """Their weights are the probabilities of the evidence given each tree, which differ more."""
+    posterior, prior = (
+        estimate_marginals(
+            two_components, evidence, 500, np.random.default_rng(2), from_prior=from_prior
+        )
+        for from_prior in (False, True)
+    )
+    observed = (evidence == 0).any(axis=1)
+    ratio = prior.effective_sample_size[observed] / posterior.effective_sample_size[observed]
+    assert ratio.max() < 1.0
+    nothing = np.ones((1, evidence.shape[1]))
+    unweighted = estimate_marginals(
+        two_components, nothing, 50, np.random.default_rng(2), from_prior=True
+    )
+    np.testing.assert_allclose(unweighted.effective_sample_size, 50, rtol=1e-9)
 
 
 def test_collapsed_has_smaller_errors(two_components, evidence):
