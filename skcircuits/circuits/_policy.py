@@ -39,8 +39,6 @@ MANY_VALUES = 64
 MIN_BLOCK = 16
 # Terms of such sums that are added edge by edge at once, where products may have underflowed.
 EDGE_TERMS = 2**20
-# Multiplying products of sums out may give this many times the edges (hybrid.py queries).
-MAX_EDGE_GROWTH = 4
 # Circuits of the bounded variables of boxes that are kept.
 MAX_KEPT = 64
 # Numbers in the tables of a batch of scored draws.
@@ -48,11 +46,8 @@ MAX_SCORED_VALUES = 2**21
 
 # From so many rows on one lookup per variable is faster than one for all units.
 MIN_RUN_ROWS = 64
-# A hash table pays for so many numbers; a table of cumulative masses of polynomials pays for so
-# many points, up to so many bytes.
-MANY_NUMBERS = 4096
-# Numbers that share a slot of it are sorted, all of them where these are more than this fraction.
-MAX_COLLISIONS = 0.125
+# Bounds of so many boxes repeat, so that a table of cumulative masses of up to so many bytes pays
+# (hybrid.py queries).
 MANY_POINTS, MAX_MASS_TABLE = 512, 2**26
 # A factor that the rows of a pattern share takes a Cholesky and an inverse: so many Choleskys.
 CHOLESKYS_PER_FACTOR = 3

@@ -1,6 +1,6 @@
 """Families of input units, one per file, and the registry of families and their rules."""
 
-from skcircuits.circuits.inputs.base import Box, BoxMasses, InputLayer, InputUnit, NumericalLayer
+from skcircuits.circuits.inputs.base import Box, InputLayer, InputUnit, NumericalLayer
 from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
 from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian, FactorGaussianLayer
 from skcircuits.circuits.inputs.gaussian import (
@@ -21,7 +21,6 @@ from skcircuits.circuits.inputs.truncated_gaussian import TruncatedGaussian, Tru
 __all__ = [
     "Bernoulli",
     "Box",
-    "BoxMasses",
     "Categorical",
     "DiscreteLayer",
     "FactorGaussian",

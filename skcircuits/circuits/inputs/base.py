@@ -9,7 +9,7 @@ of them on a block of rows. A new family needs these two classes and an entry in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -25,8 +25,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 #: Minus the log density of a standard normal at its peak.
 LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
-#: Error of a probability that is as exact as numbers on the linear scale can be.
-MIN_ERROR = 1e-300
+#: Writes the probabilities (n_units, m) of some of the boxes into an array.
+WriteMasses = Callable[[Rows, FloatArray], object]
 
 
 @dataclass(frozen=True)
@@ -67,34 +67,6 @@ class Box:
         if variable in self.states:
             inside &= self.states[variable][:, :n_states]
         return inside
-
-
-class BoxMasses:
-    """Probabilities of boxes under the units of a layer, by any rows.
-
-    ``layer``: the units; ``box``: one box per row.
-    """
-
-    def __init__(self, layer: InputLayer, box: Box) -> None:
-        self._layer, self._box = layer, box
-
-    def write(self, rows: Rows, masses: FloatArray) -> None:
-        """Give probabilities to absolute accuracy (1e-15).
-
-        ``rows`` (m,): which boxes; ``masses`` (n_units, m): receives the probabilities.
-        """
-        np.exp(self._layer.log_box(self._box.rows(rows)), out=masses)
-
-    def write_bounds(self, rows: Rows, masses: FloatArray, errors: FloatArray) -> None:
-        """Give probabilities and bounds of their rounding errors.
-
-        ``rows`` (m,): which boxes; ``masses``, ``errors`` (n_units, m): receive the probabilities
-        and bounds of their errors; 0 where both are surely 0.
-        """
-        log_masses = self._layer.log_box(self._box.rows(rows))
-        np.exp(log_masses, out=masses)
-        # Logarithms keep all digits, as far down as there are numbers
-        np.multiply(log_masses > -np.inf, MIN_ERROR, out=errors)
 
 
 class InputUnit(LeafUnit, ABC):
@@ -303,7 +275,7 @@ class InputLayer(ABC):
             Log probabilities with small relative errors.
         """
 
-    def prepare_boxes(self, box: Box) -> BoxMasses:
+    def prepare_boxes(self, box: Box) -> WriteMasses:
         """Precompute the quantities that all batches of rows need.
 
         Parameters
@@ -313,10 +285,11 @@ class InputLayer(ABC):
 
         Returns
         -------
-        BoxMasses
-            An object that computes the probabilities of any rows.
+        callable
+            Writes the probabilities of the boxes of some rows, to an absolute 1e-15, into an array
+            of shape (n_units, m).
         """
-        return BoxMasses(self, box)
+        return lambda rows, masses: np.exp(self.log_box(box.rows(rows)), out=masses)
 
     @abstractmethod
     def log_max(self, X: FloatArray) -> FloatArray:

@@ -18,10 +18,10 @@ from skcircuits.circuits.inputs._gaussian_integrals import (
 from skcircuits.circuits.inputs.base import (
     LOG_SQRT_2PI,
     Box,
-    BoxMasses,
     Conditionals,
     DifferentiableLayer,
     InputUnit,
+    WriteMasses,
     check_variable,
     check_variables,
     moments_of_columns,
@@ -248,8 +248,15 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         """Log probability of each row's box; at most three bounded variables of the unit."""
         return log_box_probability(self.gaussians, self.cells(box.lower), self.cells(box.ends))
 
-    def prepare_boxes(self, box: Box) -> BoxMasses:
-        return _GaussianMasses(self, box)
+    def prepare_boxes(self, box: Box) -> WriteMasses:
+        lower, upper = self.cells(box.lower), self.cells(box.ends)
+
+        def write(rows: Rows, masses: FloatArray) -> None:
+            # Absolute errors: small probabilities are not integrated again
+            ends = lower[rows], upper[rows]
+            np.exp(log_box_probability(self.gaussians, *ends, least_mass=0.0), out=masses)
+
+        return write
 
     def log_max(self, X: FloatArray) -> FloatArray:
         return self._log_peak(self.gaussians, self.cells(X))
@@ -273,17 +280,6 @@ class MultivariateGaussianLayer(DifferentiableLayer):
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
         """Add flow times Σ_oo⁻¹ (μ_o - x_o) of each unit to score (n_columns, n)."""
         score[self.variables] += self._score(self.gaussians, self.cells(X), flows)
-
-
-class _GaussianMasses(BoxMasses):
-    """Boxes of joint Gaussians, with absolute errors: small ones are not integrated again."""
-
-    _layer: MultivariateGaussianLayer
-
-    def write(self, rows: Rows, masses: FloatArray) -> None:
-        box, cells = self._box.rows(rows), self._layer.cells
-        ends = cells(box.lower), cells(box.ends)
-        np.exp(log_box_probability(self._layer.gaussians, *ends, least_mass=0.0), out=masses)
 
 
 @register_input_unit

@@ -15,7 +15,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs._concave_modes import ConcaveLogDensities, CoordinateBounds
 from skcircuits.circuits.inputs._gaussian_integrals import complete
-from skcircuits.circuits.inputs.base import Box, BoxMasses, Conditionals, DensityLayer, InputUnit
+from skcircuits.circuits.inputs.base import Box, Conditionals, DensityLayer, InputUnit, WriteMasses
 from skcircuits.circuits.inputs.gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
@@ -122,7 +122,7 @@ class JohnsonGaussianLayer(DensityLayer):
         """Log probability of each row's box; at most three bounded variables of the unit."""
         return self.normal.log_box(self._normal_box(box))
 
-    def prepare_boxes(self, box: Box) -> BoxMasses:
+    def prepare_boxes(self, box: Box) -> WriteMasses:
         return self.normal.prepare_boxes(self._normal_box(box))
 
     def _normal_box(self, box: Box) -> Box:

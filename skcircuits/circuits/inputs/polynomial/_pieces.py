@@ -24,7 +24,7 @@ from numpy.polynomial.legendre import leggauss
 from skcircuits.numerics._arrays import log1mexp, safe_log
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-# A difference of cumulative masses below this has lost digits and is integrated anew.
+# A difference of cumulative masses below this fraction of both has lost digits and is integrated.
 MIN_DIFFERENCE = 1e-6
 # Stands for infinite bounds.
 FAR_AWAY = 1e300
@@ -129,17 +129,19 @@ class PolynomialPieces:
     def log_mass(
         self, low: IntArray, lower: FloatArray, high: IntArray, upper: FloatArray
     ) -> FloatArray:
-        """Log masses (k, n) of intervals with ends (n,) in pieces (k, n); ``-inf`` where empty."""
-        mass = self.cumulative(high, upper)
-        mass -= self.cumulative(low, lower)
-        mass[:, ~(upper > lower)] = 0.0
+        """Log masses (m,) of intervals with ends (m,) in pieces (m,); ``-inf`` where empty."""
+        # Each from the nearer end of the line, where all digits of it are known
+        before, mass = self._near_mass(low, lower), self._near_mass(high, upper)
+        levels = np.abs(before) + np.abs(mass) + self._levels.take(low) + self._levels.take(high)
+        mass -= before
+        mass += self._far.take(high) - self._far.take(low)
+        mass[~(upper > lower)] = 0.0
         # Differences this small have lost digits: their parts are integrated one by one.
-        lost = np.nonzero((mass < MIN_DIFFERENCE) & (upper > lower))
+        lost = np.flatnonzero((mass <= MIN_DIFFERENCE * levels) & (upper > lower))
         mass[lost] = 1.0
         safe_log(mass, out=mass)
-        if len(lost[0]):
-            row = lost[1]
-            mass[lost] = self._log_small_mass(low[lost], lower[row], high[lost], upper[row])
+        if len(lost):
+            mass[lost] = self._log_small_mass(low[lost], lower[lost], high[lost], upper[lost])
         return mass
 
     def places(self, functions: IntArray) -> tuple[IntArray, BoolArray]:
@@ -228,20 +230,6 @@ class PolynomialPieces:
         mass = self._near_mass(pieces, x)
         mass += self._far.take(pieces)
         return mass
-
-    def two_sided(self, pieces: IntArray, x: FloatArray) -> FloatArray:
-        """Mass left of points, counted from the nearer end of the line.
-
-        Far out in either tail all digits of it are known, which differences of masses that
-        are all counted from the left would lose.
-
-        ``pieces`` (k, n): pieces of each function that hold the points; ``x`` (n,) or (k, n):
-        points, infinite ones included. Returns (3, k, n): the mass to the left, or minus the mass
-        to the right; what must be added to get the mass to the left; and the level of the rounding
-        errors of the first, in units of the machine precision.
-        """
-        near = self._near_mass(pieces, x)
-        return np.stack([near, self._far.take(pieces), np.abs(near) + self._levels.take(pieces)])
 
     def _near_mass(self, pieces: IntArray, x: FloatArray) -> FloatArray:
         """Mass left of points, or minus the mass right of them, whichever is meant to be small."""

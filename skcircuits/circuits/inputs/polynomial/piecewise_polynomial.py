@@ -17,16 +17,17 @@ from scipy.special import exprel, xlogy
 from skcircuits.circuits._policy import MANY_POINTS
 from skcircuits.circuits.inputs.base import (
     Box,
-    BoxMasses,
     DensityLayer,
     InputUnit,
+    WriteMasses,
     check_variable,
     moments_of_columns,
 )
 from skcircuits.circuits.inputs.polynomial._groups import (
-    FewIntervals,
-    ManyIntervals,
+    IntervalMasses,
     PolynomialGroup,
+    RepeatedIntervals,
+    log_interval_masses,
 )
 from skcircuits.circuits.inputs.polynomial._pieces import PolynomialPieces, knot_windows
 from skcircuits.circuits.inputs.registry import (
@@ -38,7 +39,7 @@ from skcircuits.circuits.inputs.registry import (
     register_input_unit,
 )
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._arrays import float_array, safe_log
+from skcircuits.numerics._arrays import Rows, float_array, safe_log
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import MAX_SCALES, FloatArray, IntArray
 
@@ -102,20 +103,25 @@ class PiecewisePolynomialLayer(DensityLayer):
         return values
 
     def log_box(self, box: Box) -> FloatArray:
-        values = np.zeros((len(self), len(box.lower)))
-        for group, bounds in zip(self.groups, self._bounds(box)):
-            bounded = np.flatnonzero(~np.isinf(bounds).all(axis=0))
-            if len(bounded):
-                own = group.log_mass(bounds[:, bounded], box.closed)
-                values[group.units[:, None], bounded] = own
+        values = np.empty((len(self), len(box.lower)))
+        units = np.concatenate([group.units for group in self.groups])
+        values[units] = log_interval_masses(self.groups, self._bounds(box), box.closed)
         return values
 
-    def prepare_boxes(self, box: Box) -> BoxMasses:
+    def prepare_boxes(self, box: Box) -> WriteMasses:
         if not self._is_sorted:
             return super().prepare_boxes(box)
+        bounds = self._bounds(box)
+        if len(box.lower) < MANY_POINTS:
+            return IntervalMasses(self.groups, bounds, box.closed).write
         # Bounds repeat where boxes are many: finding the distinct ones pays
-        intervals = ManyIntervals if len(box.lower) >= MANY_POINTS else FewIntervals
-        return intervals(self.groups, self._bounds(box), box.closed)
+        parts = [RepeatedIntervals(*own, box.closed) for own in zip(self.groups, bounds)]
+
+        def write(rows: Rows, masses: FloatArray) -> None:
+            for group, part in zip(self.groups, parts):
+                part.write(rows, masses[group.units[0] : group.units[-1] + 1])
+
+        return write
 
     def _bounds(self, box: Box) -> FloatArray:
         """Bounds of the groups' columns, infinite where open, shape (n_groups, 3, n).

@@ -118,7 +118,7 @@ def test_masses_of_empty_and_crossed_intervals_are_zero(repeats):
     for shift in (np.zeros(3 * repeats), np.linspace(0.0, 0.1, 3 * repeats)):
         box = Box((lower + shift)[:, None], (upper + shift)[:, None])
         masses = np.full((1, 3 * repeats), np.nan)
-        layer.prepare_boxes(box).write(slice(None), masses)
+        layer.prepare_boxes(box)(slice(None), masses)
         assert (masses[0, ::3] > 0.0).all()
         np.testing.assert_array_equal(masses[0, 1::3], 0.0)
         np.testing.assert_array_equal(masses[0, 2::3], 0.0)
