@@ -13,13 +13,9 @@ from _data import data_path
 from _timing import fastest
 
 from skcircuits.circuits import Categorical, Circuit
-from skcircuits.learning import (
-    LatentRows,
-    LatentSchedule,
-    expectation_maximization,
-    learn_latent_tree,
-)
-from skcircuits.learning.latent_tree.learner import _maximize
+from skcircuits.learning import expectation_maximization
+from skcircuits.learning.latent_tree._emissions import LatentRows
+from skcircuits.learning.latent_tree._learner import LatentSchedule, _maximize, learn_latent_tree
 from skcircuits.trees import StateLayout, conditional_tables, pair_statistics, tree_unit
 from skcircuits.trees._spanning_trees import sample_spanning_trees
 from skcircuits.trees._trees import TreeInference

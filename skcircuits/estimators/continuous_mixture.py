@@ -15,13 +15,14 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
-from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning._continuous_mixture import (
     ContinuousSchedule,
     complete_by_latent_tree,
     learn_continuous_mixture,
 )
 from skcircuits.learning.expectation_maximization import likeliest_weights
+from skcircuits.learning.latent_tree._emissions import LatentRows
+from skcircuits.learning.latent_tree._learner import LatentSchedule, learn_latent_tree
 
 
 @inherit_documentation

@@ -16,9 +16,9 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.estimators.shared._new_states import without_others
-from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
 from skcircuits.learning._columns import FEW_VALUES, describe_column
-from skcircuits.learning.latent_tree._emissions import collinear_columns
+from skcircuits.learning.latent_tree._emissions import LatentRows, collinear_columns
+from skcircuits.learning.latent_tree._learner import LatentSchedule, learn_latent_tree
 
 _N_STATES = (16, 32, 64, 128, 256)
 _MAX_CHOICE_ROWS = 10_000

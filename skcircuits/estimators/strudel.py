@@ -9,8 +9,13 @@ from skcircuits.estimators._base import TABLE_CONSTRAINTS, Interval, inherit_doc
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.exceptions import must
-from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixture
-from skcircuits.learning.strudel import StrudelStep
+from skcircuits.learning._strudel import (
+    GrowthLimits,
+    StrudelLearner,
+    StrudelStep,
+    grow,
+    learn_mixture,
+)
 from skcircuits.trees import complete_rows
 
 

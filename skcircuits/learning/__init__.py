@@ -1,4 +1,4 @@
-"""Learning circuits from rows: parameters of any circuit, and structures."""
+"""Learning circuits from rows: parameters of any circuit; structures by internal learners."""
 
 from skcircuits.learning.expectation_maximization import (
     EMStep,
@@ -11,22 +11,12 @@ from skcircuits.learning.input_statistics import (
     InputStatistics,
     register_statistics,
 )
-from skcircuits.learning.latent_tree.learner import LatentSchedule, learn_latent_tree
-from skcircuits.learning.latent_tree.rows import LatentRows
-from skcircuits.learning.strudel import GrowthLimits, StrudelLearner, grow, learn_mixture
 
 __all__ = [
     "ColumnMoments",
     "EMStep",
-    "GrowthLimits",
     "InputStatistics",
-    "LatentRows",
-    "LatentSchedule",
-    "StrudelLearner",
     "expectation_maximization",
     "fit_parameters",
-    "grow",
-    "learn_latent_tree",
-    "learn_mixture",
     "register_statistics",
 ]

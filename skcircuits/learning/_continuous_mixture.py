@@ -20,8 +20,8 @@ from scipy.stats import qmc
 
 from skcircuits.circuits import Categorical, Circuit, Indicator, Sum
 from skcircuits.circuits.structure.units import Unit
-from skcircuits.learning.latent_tree.learner import LatentSchedule, learn_latent_tree
-from skcircuits.learning.latent_tree.rows import LatentRows
+from skcircuits.learning.latent_tree._emissions import LatentRows
+from skcircuits.learning.latent_tree._learner import LatentSchedule, learn_latent_tree
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._optimization import Adam
 from skcircuits.parallel import row_slices

@@ -2,13 +2,17 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import is_deterministic, is_smooth, is_structured_decomposable
-from skcircuits.learning import GrowthLimits, StrudelLearner, fit_parameters, grow, learn_mixture
-from skcircuits.learning._strudel_circuit import SumNode, bottom_up, route
-from skcircuits.learning.strudel import (
+from skcircuits.learning import fit_parameters
+from skcircuits.learning._strudel import (
+    GrowthLimits,
     SharedStructure,
+    StrudelLearner,
     _information_sums,
+    grow,
+    learn_mixture,
     learn_shared_mixture,
 )
+from skcircuits.learning._strudel_circuit import SumNode, bottom_up, route
 from skcircuits.trees import StateLayout, chow_liu_tree, mutual_information, pair_statistics
 
 
@@ -206,7 +210,7 @@ def test_mixture_is_the_one_that_plain_expectation_maximisation_learns():
 def test_mixture_is_a_distribution_and_beats_the_single_circuit():
     learner = make_learner((2, 2, 3, 2))
     *_, (step, _) = zip(learner.steps(), range(3))
-    *_, mixture = learn_mixture(step, 3, np.random.default_rng(0))
+    *_, mixture = learn_mixture(step, 3, np.random.default_rng(0), shrinkage=1.0)
     rows = all_rows((2, 2, 3, 2)).astype(float)
     assert np.exp(mixture.circuit.log_prob(rows)).sum() == pytest.approx(1.0)
     assert mixture.log_density > step.log_density
@@ -229,7 +233,7 @@ def test_runs_are_reproducible():
     def scores():
         learner = make_learner()
         *_, (step, _) = zip(learner.steps(), range(10))
-        mixtures = learn_mixture(step, 2, np.random.default_rng(0))
+        mixtures = learn_mixture(step, 2, np.random.default_rng(0), shrinkage=1.0)
         return [mixture.log_density for mixture in mixtures]
 
     assert scores() == scores()

@@ -1,4 +1,4 @@
-"""Emission distributions: columns given their latent states.
+"""The rows that latent trees are learned from, and columns given their latent states.
 
 Every column is discretised into cells: the categories of a categorical column, the intervals and
 point masses of a numerical one (`ColumnCells`). Messages of the tree depend only on the
@@ -21,16 +21,48 @@ import numpy as np
 
 from skcircuits.circuits import Categorical, MultivariateGaussian, Sum
 from skcircuits.circuits.structure.units import Unit
-from skcircuits.learning._columns import ColumnCells, MixedColumn, standardized
+from skcircuits.learning._columns import (
+    ColumnCells,
+    MixedColumn,
+    describe_column,
+    standardized,
+)
 from skcircuits.learning.gaussian_mixture._full_gaussians import (
     FullExpectation,
     FullGaussians,
     Sums,
 )
-from skcircuits.learning.latent_tree.rows import LatentRows
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.trees import StateLayout
+
+
+@dataclass(frozen=True)
+class LatentRows:
+    """Training rows of a latent tree."""
+
+    X: FloatArray  # (n, n_variables), codes of categories, and numbers, NaN where missing
+    weight: FloatArray  # (n,)
+    states: IntArray  # (n, n_variables), with binned numbers, -1 where missing: for tree and start
+    layout: StateLayout  # of these states
+    is_categorical: BoolArray  # (n_variables,); other columns have piecewise polynomials
+    # How numbers were recorded, if that was learned from more rows; None: from these rows
+    facts: Mapping[int, MixedColumn] | None = None
+    # Groups of numerical columns with a latent variable in common and joint normal distributions
+    joint_columns: tuple[tuple[int, ...], ...] = ()
+
+    def fact(self, column: int) -> MixedColumn:
+        """How a numerical column was recorded, in particular its point masses."""
+        if self.facts is None:
+            return describe_column(column, self.X[:, column], self.weight, 0)
+        return self.facts[column]
+
+    def take(self, indices: IntArray) -> LatentRows:
+        """Select rows by indices (m,)."""
+        return replace(
+            self, X=self.X[indices], weight=self.weight[indices], states=self.states[indices]
+        )
 
 
 class Cells:

@@ -447,9 +447,9 @@ def test_long_chains_are_pickled(name):
 @pytest.mark.parametrize("name", ["strudel", "strudels", "hidden", "trees"])
 def test_interrupt_keeps_the_best_so_far(monkeypatch, name, X):
     target, after = {
-        "strudel": ("skcircuits.learning.strudel.StrudelLearner._split", 5),
-        "strudels": ("skcircuits.learning.strudel._shrunken", 3),
-        "hidden": ("skcircuits.learning.latent_tree.learner._maximize", 9),
+        "strudel": ("skcircuits.learning._strudel.StrudelLearner._split", 5),
+        "strudels": ("skcircuits.learning._strudel._shrunken", 3),
+        "hidden": ("skcircuits.learning.latent_tree._learner._maximize", 9),
         "trees": ("skcircuits.trees._chow_liu.chow_liu_tree", 7),
     }[name]
     module, _, function = target.rpartition(".")

@@ -4,17 +4,26 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import is_decomposable, is_smooth, is_structured_decomposable
-from skcircuits.learning import LatentRows, LatentSchedule, fit_parameters, learn_latent_tree
+from skcircuits.learning import fit_parameters
 from skcircuits.learning.latent_tree._belief_propagation import (
     BeliefPropagation,
     LatentTotals,
     LatentTree,
 )
-from skcircuits.learning.latent_tree._emissions import Emissions, EmissionTotals, collinear_columns
+from skcircuits.learning.latent_tree._emissions import (
+    Emissions,
+    EmissionTotals,
+    LatentRows,
+    collinear_columns,
+)
 from skcircuits.learning.latent_tree._emissions import _correlations as correlations
-from skcircuits.learning.latent_tree.learner import _emissions as first_emissions
-from skcircuits.learning.latent_tree.learner import _maximize as maximize
-from skcircuits.learning.latent_tree.learner import cluster_latent_states
+from skcircuits.learning.latent_tree._learner import (
+    LatentSchedule,
+    cluster_latent_states,
+    learn_latent_tree,
+)
+from skcircuits.learning.latent_tree._learner import _emissions as first_emissions
+from skcircuits.learning.latent_tree._learner import _maximize as maximize
 from skcircuits.trees import StateLayout
 
 PARENTS = np.array([1, -1, 1, 2, 2, 1])

@@ -68,43 +68,10 @@ class StrudelStep:
 class StrudelLearner:
     """Learner that grows a circuit by splitting edges.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n, n_variables)
-        Complete training rows.
-    layout : StateLayout
-        Layout of the states.
-    validation : ndarray of shape (n_validation, n_variables)
-        Complete rows whose likelihood is computed after each split.
-    weight : ndarray of shape (n,), default=None
-        Weight of each training row; 1 by default.
-    validation_weight : ndarray of shape (n_validation,), default=None
-        Weight of each validation row; 1 by default.
-    pseudo_count : float, default=1.0
-        Weight that is distributed over the edges of each sum, and over the cells of pairwise
-        tables.
-
-    Attributes
-    ----------
-    shape : Shape
-        The Chow-Liu tree, rooted at its centre.
-    root : SumNode
-        Root of the growing circuit.
-
-    Examples
-    --------
-    Splits follow the rows; the circuits of earlier steps stay available:
-
-    >>> import numpy as np
-    >>> from skcircuits.circuits import is_deterministic
-    >>> from skcircuits.learning import StrudelLearner
-    >>> from skcircuits.trees import StateLayout
-    >>> codes = np.random.default_rng(0).integers(2, size=(50, 4))
-    >>> steps = list(StrudelLearner(codes, StateLayout([2] * 4), codes).steps())
-    >>> steps[-1].log_density > steps[0].log_density
-    True
-    >>> is_deterministic(steps[2].circuit)
-    True
+    ``codes`` (n, n_variables), ``validation`` (n_validation, n_variables): complete rows;
+    ``weight``, ``validation_weight``: of each, 1 by default; ``pseudo_count``: weight that is
+    distributed over the edges of each sum, and over the cells of pairwise tables. ``shape``: the
+    Chow-Liu tree, rooted at its centre; ``root``: of the growing circuit.
     """
 
     def __init__(
@@ -146,13 +113,7 @@ class StrudelLearner:
             self._offer(node.edges)
 
     def steps(self) -> Iterator[StrudelStep]:
-        """Split one edge after another until no edge can be split.
-
-        Yields
-        ------
-        StrudelStep
-            The Chow-Liu tree, then the circuit after each split.
-        """
+        """Yield the Chow-Liu tree, then the circuit after each split, until no edge is left."""
         yield self._step()
         while True:
             choice = self._choose()
@@ -264,18 +225,7 @@ class StrudelLearner:
         node.record(self.n_splits, counts[:, 0])
 
     def fractions(self, counts: FloatArray) -> FloatArray:
-        """Compute the weights of the edges of a sum from the weights of their rows.
-
-        Parameters
-        ----------
-        counts : ndarray of shape (n_edges,)
-            Weight of the rows of each edge.
-
-        Returns
-        -------
-        ndarray of shape (n_edges,)
-            Positive fractions that sum to one, including `pseudo_count`.
-        """
+        """Weights of the edges of a sum from the weights of their rows, both (n_edges,)."""
         smoothed = counts + self.pseudo_count / len(counts)
         return smoothed / smoothed.sum()
 
@@ -375,7 +325,7 @@ class SharedMixture:
 
 
 def learn_shared_mixture(
-    structure: SharedStructure, responsibilities: FloatArray, *, shrinkage: float = 1.0
+    structure: SharedStructure, responsibilities: FloatArray, shrinkage: float
 ) -> Iterator[SharedMixture]:
     """Learn the weights of all components by expectation maximisation.
 
@@ -415,59 +365,15 @@ def _mean(values: FloatArray, weight: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class GrowthLimits:
-    """Limits of the growth.
-
-    Parameters
-    ----------
-    n_splits : int
-        Maximum number of splits.
-    patience : int
-        Number of splits without improvement of the validation score after which growth stops.
-    n_parameters : int
-        Maximum number of free parameters.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.learning import GrowthLimits, StrudelLearner, grow
-    >>> from skcircuits.trees import StateLayout
-    >>> codes = np.random.default_rng(0).integers(2, size=(50, 4))
-    >>> learner = StrudelLearner(codes, StateLayout([2] * 4), codes)
-    >>> limits = GrowthLimits(n_splits=100, patience=10, n_parameters=9)
-    >>> [step.n_parameters for step in grow(learner, limits)]
-    [7, 8, 11]
-    """
+    """Limits of the growth."""
 
     n_splits: int
-    patience: int
-    n_parameters: int
+    patience: int  # splits without improvement of the validation score
+    n_parameters: int  # free ones; the last circuit may exceed it
 
 
 def grow(learner: StrudelLearner, limits: GrowthLimits) -> Iterator[StrudelStep]:
-    """Split until a limit is reached.
-
-    Parameters
-    ----------
-    learner : StrudelLearner
-        What grows.
-    limits : GrowthLimits
-        When to stop.
-
-    Yields
-    ------
-    StrudelStep
-        The circuit before the first and after each split; the last one may exceed the size.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.learning import GrowthLimits, StrudelLearner, grow
-    >>> from skcircuits.trees import StateLayout
-    >>> codes = np.random.default_rng(0).integers(2, size=(50, 4))
-    >>> learner = StrudelLearner(codes, StateLayout([2] * 4), codes)
-    >>> [step.n_splits for step in grow(learner, GrowthLimits(2, 10, 1000))]
-    [0, 1, 2]
-    """
+    """Split until a limit is reached; yield the circuit before the first and after each split."""
     best, best_splits = -np.inf, learner.n_splits
     for step in learner.steps():
         yield step
@@ -482,40 +388,12 @@ def grow(learner: StrudelLearner, limits: GrowthLimits) -> Iterator[StrudelStep]
 
 
 def learn_mixture(
-    step: StrudelStep, n_components: int, rng: np.random.Generator, *, shrinkage: float = 1.0
+    step: StrudelStep, n_components: int, rng: np.random.Generator, *, shrinkage: float
 ) -> Iterator[SharedMixture]:
     """Learn a mixture with the structure of a circuit until the validation score stops improving.
 
-    The components start as those of a mixture of Chow-Liu trees.
-
-    Parameters
-    ----------
-    step : StrudelStep
-        The circuit.
-    n_components : int
-        Number of components.
-    rng : numpy.random.Generator
-        Draws the first responsibilities.
-    shrinkage : float, default=1.0
-        Weight of the single circuit as a prior of each component's sums.
-
-    Yields
-    ------
-    SharedMixture
-        The mixture after each step.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.learning import GrowthLimits, StrudelLearner, grow, learn_mixture
-    >>> from skcircuits.trees import StateLayout
-    >>> rng = np.random.default_rng(0)
-    >>> codes = (rng.random((200, 6)) < np.repeat([0.1, 0.9], 100)[:, None]).astype(int)
-    >>> learner = StrudelLearner(codes, StateLayout([2] * 6), codes[::2])
-    >>> *_, single = grow(learner, GrowthLimits(2, 10, 1000))
-    >>> *_, mixture = learn_mixture(single, 2, rng)
-    >>> mixture.validation_log_density > single.validation_log_density
-    True
+    The components start as those of a mixture of Chow-Liu trees; ``shrinkage`` is the weight of
+    the single circuit as a prior of their sums.
     """
     learner = step.learner
     # Rows that are held out must not shape the components they judge
@@ -529,7 +407,7 @@ def learn_mixture(
     responsibilities = np.zeros((len(learner.codes), n_components))
     responsibilities[training] = trees.responsibilities(codes)
     best, n_stalled = -np.inf, 0
-    steps = learn_shared_mixture(SharedStructure(step), responsibilities, shrinkage=shrinkage)
+    steps = learn_shared_mixture(SharedStructure(step), responsibilities, shrinkage)
     for _, mixture in zip(range(_MAX_MIXTURE_STEPS), steps):
         yield mixture
         improved = mixture.validation_log_density > best

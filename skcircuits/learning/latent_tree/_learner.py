@@ -21,8 +21,12 @@ from skcircuits.learning.latent_tree._belief_propagation import (
     LatentTotals,
     LatentTree,
 )
-from skcircuits.learning.latent_tree._emissions import Emissions, JointNormals, encode_cells
-from skcircuits.learning.latent_tree.rows import LatentRows
+from skcircuits.learning.latent_tree._emissions import (
+    Emissions,
+    JointNormals,
+    LatentRows,
+    encode_cells,
+)
 from skcircuits.numerics._patterns import k_means, nearest_centres
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees import maximum_spanning_tree, observed_information
@@ -43,35 +47,11 @@ _NOISE = 0.5  # most random weight added to each count of a transition
 
 @dataclass(frozen=True)
 class LatentSchedule:
-    """Schedule of the steps.
-
-    Parameters
-    ----------
-    n_epochs : int, default=60
-        Passes over the rows.
-    n_full_epochs : int, default=3
-        How many of them, at the end, update once with the statistics of all rows.
-    first_step, last_step : float, default=.3, .03
-        Fraction of a block in the running statistics, falling geometrically in between.
-
-    Examples
-    --------
-    A short schedule ends after its passes:
-
-    >>> import numpy as np
-    >>> from skcircuits.learning import LatentRows, LatentSchedule, learn_latent_tree
-    >>> from skcircuits.trees import StateLayout
-    >>> codes = np.repeat([[0, 0, 0], [1, 1, 1]], 20, axis=0)
-    >>> rows = LatentRows(codes.astype(float), np.ones(40), codes, StateLayout([2] * 3),
-    ...                   is_categorical=np.ones(3, dtype=bool))
-    >>> rng, schedule = np.random.default_rng(0), LatentSchedule(n_epochs=4, n_full_epochs=1)
-    >>> [step.converged for step in learn_latent_tree(rows, 2, rng, schedule=schedule)]
-    [False, False, False, True]
-    """
+    """Schedule of the steps, whose sizes fall geometrically."""
 
     n_epochs: int = 60
-    n_full_epochs: int = 3
-    first_step: float = 0.3
+    n_full_epochs: int = 3  # at the end: these update once, with the statistics of all rows
+    first_step: float = 0.3  # fraction of a block in the running statistics
     last_step: float = 0.03
 
 
@@ -118,36 +98,8 @@ def learn_latent_tree(
     Running statistics S ← (1 - s) S + s (N / n_block) S_block follow blocks of rows with
     falling steps s, so that many updates are made per pass; a few full passes follow.
 
-    Parameters
-    ----------
-    rows : LatentRows
-        Training rows.
-    n_states : int
-        Number of states of each latent variable.
-    rng : numpy.random.Generator
-        Draws the start and the order of the rows.
-    pseudo_count : float, default=0.5
-        Weight of the prior: spread over the next states of each latent state, and as much of
-        the plain column for each of its emissions.
-    schedule : LatentSchedule, default=None
-        Schedule of the steps.
-
-    Yields
-    ------
-    LatentStep
-        The tree after each epoch.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.learning import LatentRows, learn_latent_tree
-    >>> from skcircuits.trees import StateLayout
-    >>> codes = np.repeat([[0, 0, 0], [1, 1, 1]], 20, axis=0)
-    >>> rows = LatentRows(codes.astype(float), np.ones(40), codes, StateLayout([2] * 3),
-    ...                   is_categorical=np.ones(3, dtype=bool))
-    >>> *_, last = learn_latent_tree(rows, 2, np.random.default_rng(0))
-    >>> np.exp(last.circuit.log_prob([[1, 1, np.nan], [1, 0, np.nan]])).round(2)
-    array([0.48, 0.02])
+    The weight ``pseudo_count`` of the prior is spread over the next states of each latent state,
+    and as much of the plain column over each of its emissions. Yields the tree after each epoch.
     """
     schedule = LatentSchedule() if schedule is None else schedule
     weight = rows.weight
