@@ -13,9 +13,9 @@ from skcircuits.estimators._base import (
     StrOptions,
     inherit_documentation,
 )
+from skcircuits.estimators.shared._completion import without_others
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
-from skcircuits.estimators.shared._new_states import without_others
 from skcircuits.learning._columns import FEW_VALUES, describe_column
 from skcircuits.learning.latent_tree._emissions import LatentRows, collinear_columns
 from skcircuits.learning.latent_tree._learner import LatentSchedule, learn_latent_tree

@@ -8,10 +8,7 @@ from skcircuits.kernels.expected_kernel import (
 )
 from skcircuits.kernels.families.base import KernelCircuit, KernelFamily
 from skcircuits.kernels.families.product import RBF, Delta, Hamming, Laplacian, Linear, Polynomial
-from skcircuits.kernels.integrals import (  # noqa: F401  register their closed forms
-    _piecewise_polynomials,
-    _rules,
-)
+from skcircuits.kernels.integrals import _rules  # noqa: F401  registers closed forms
 from skcircuits.kernels.integrals.registry import register_expectation
 from skcircuits.kernels.matrix import expected_kernel_matrix
 

@@ -162,10 +162,7 @@ def _fit_grid(
 ) -> list[PiecewisePolynomial]:
     """Masses of the points of a grid: counts of a region spread to neighbouring points."""
     grid = ColumnCells.fit(column, *table.cells(np.flatnonzero(table.weights > 0), column.variable))
-    counts = np.zeros((len(samples), grid.n_cells))
-    for own, (rows, _) in zip(counts, samples):
-        cells, weights = table.cells(rows, column.variable)
-        own += np.bincount(grid.encode(cells).astype(np.intp), weights, minlength=len(own))
+    counts = _counts(table, column.variable, samples, grid.encode, grid.n_cells)
     # One operator for all regions: each alone has too few rows to choose it
     smoother, _ = grid.choose_smoother(counts, smoothing)
     masses = counts @ smoother
@@ -181,12 +178,23 @@ def _fit_categories(
 ) -> list[Categorical]:
     """Probabilities of a column's categories in some regions."""
     priors = np.array([prior for _, prior in samples])
-    counts = np.zeros_like(priors)
-    for own, (rows, _) in zip(counts, samples):
-        cells, weights = table.cells(rows, column.variable)
-        own += np.bincount(cells.astype(np.intp), weights, minlength=len(own))
+    counts = _counts(table, column.variable, samples, np.asarray, priors.shape[1])
     masses = smoothed_masses(counts, priors, smoothing)
     return [Categorical(column.variable, row) for row in masses]
+
+
+def _counts(
+    table: MixedTable,
+    variable: int,
+    samples: list[tuple[IntArray, FloatArray]],
+    encode: Callable[[FloatArray], FloatArray],
+    n_codes: int,
+) -> FloatArray:
+    """Weights (n_samples, n_codes) of the codes of a column in some regions."""
+    found = (table.cells(rows, variable) for rows, _ in samples)
+    return np.stack(
+        [np.bincount(encode(x).astype(np.intp), w, minlength=n_codes) for x, w in found]
+    )
 
 
 def _fit_polynomials(

@@ -23,7 +23,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from skcircuits.numerics._modes import Modes
+from skcircuits.numerics._optimization import Modes
 from skcircuits.protocols import FloatArray, IntArray
 
 Function = Callable[[FloatArray], FloatArray]

@@ -31,7 +31,7 @@ from scipy.linalg.lapack import dtbtrs
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from skcircuits.numerics._arrays import spread_rows
-from skcircuits.numerics._modes import Modes, find_modes
+from skcircuits.numerics._optimization import Modes, find_modes
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.protocols import FloatArray, IntArray
 

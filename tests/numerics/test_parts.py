@@ -5,7 +5,7 @@ import pytest
 
 from skcircuits.circuits import Circuit, MultivariateGaussian
 from skcircuits.graphical import GaussianMRF
-from skcircuits.numerics._modes import separate_parts
+from skcircuits.numerics._optimization import separate_parts
 
 
 def two_modes(distance, d=2):

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import logsumexp
 
 from skcircuits.graphical import GaussianMRF
-from skcircuits.numerics._modes import Modes
+from skcircuits.numerics._optimization import Modes
 from skcircuits.particles._importance import draw_from_modes
 from skcircuits.particles._metric import DiagonalMetric, HessianProbe, TransformedTarget
 from skcircuits.particles._neighborhoods import Neighborhoods

@@ -13,9 +13,9 @@ from skcircuits.estimators._base import (
     inherit_documentation,
 )
 from skcircuits.estimators.automatic.density import mixed
+from skcircuits.estimators.shared._completion import NewStates, numbers_with_masses
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, inner_fit, whole_fit
-from skcircuits.estimators.shared._new_states import NewStates, numbers_with_masses
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning.expectation_maximization import likeliest_weights
 from skcircuits.parallel import Parallel, delayed

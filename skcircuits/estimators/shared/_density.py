@@ -29,9 +29,12 @@ from skcircuits.estimators._base import (
     fit_context,
     make_generator,
 )
-from skcircuits.estimators.shared._completion import completed_or_marginal
+from skcircuits.estimators.shared._completion import (
+    NewStates,
+    completed_or_marginal,
+    numbers_with_masses,
+)
 from skcircuits.estimators.shared._fitting import TrainingRows, drive
-from skcircuits.estimators.shared._new_states import NewStates, numbers_with_masses
 from skcircuits.estimators.shared.queries._mixin import ConditionalDensity, QueriesMixin
 from skcircuits.estimators.shared.queries._totals import as_box, restricted_to_totals
 from skcircuits.exceptions import CircuitPropertyError, must

@@ -5,7 +5,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.exceptions import warn
 from skcircuits.numerics._arrays import log_probs_at, spread_rows
-from skcircuits.numerics._modes import separate_parts
+from skcircuits.numerics._optimization import separate_parts
 from skcircuits.particles._diagnosis import nodes_outside_blankets, some
 
 # Modes are searched for from at most MAX_SEEN particles and N_AROUND points around them, spread by

@@ -22,7 +22,7 @@ from skcircuits.estimators.targets._weighted_samples import (
 )
 from skcircuits.kernels import Hamming
 from skcircuits.numerics._arrays import scores_at, spread_rows
-from skcircuits.numerics._modes import separate_parts
+from skcircuits.numerics._optimization import separate_parts
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.particles._neighborhoods import index_lists
 from skcircuits.particles._problem import SVGDProblem

@@ -23,8 +23,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.tabular._columns import Column, is_missing, read_date, unknown_column
 from skcircuits.tabular._frames import is_frame
 from skcircuits.tabular._schema import TableSchema
-from skcircuits.tabular.queries._binding import MIRRORED, Binder
-from skcircuits.tabular.queries._boxes import Boxes, boxes_of_cells
+from skcircuits.tabular.queries._binding import MIRRORED, Binder, Boxes, boxes_of_cells
 from skcircuits.tabular.queries._sets import Cell, CodeSet, Interval, NumberSet, cells_of, join
 from skcircuits.tabular.queries._text import NUMBER, Slot, parse_text
 from skcircuits.tabular.queries.expressions import (

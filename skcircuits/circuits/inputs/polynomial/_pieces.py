@@ -191,14 +191,23 @@ class PolynomialPieces:
         self, pieces: IntArray, start: FloatArray, stop: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Where in parts [u0, u1] of pieces the polynomials are highest, and how high."""
+        u, heights = start + (stop - start) / 2, self.coefficients[0].take(pieces)
+        # A uniform piece is represented by its middle
+        bent = self.coefficients[1:].any(axis=0).take(pieces)
+        if bent.any():
+            u[bent], heights[bent] = self._search(pieces[bent], start[bent], stop[bent])
+        return u, heights
 
+    def _search(
+        self, pieces: IntArray, start: FloatArray, stop: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
         def height(fraction: FloatArray) -> FloatArray:
             return self._horner(self.coefficients, pieces, start + fraction * (stop - start))
 
         # Between neighbours on this grid a polynomial of the degree has at most one peak
         # worth a search; the best grid point stays a candidate for monotone pieces.
         grid = np.linspace(0.0, 1.0, 16 * len(self.coefficients) + 1)
-        # From the middle outwards: a uniform piece is represented by its middle, not by an end
+        # From the middle outwards: of equal points that nearest to the middle is taken
         order = np.argsort(np.abs(grid - 0.5), kind="stable")
         highest = height(grid[order[0]])
         best = np.full(highest.shape, order[0])
