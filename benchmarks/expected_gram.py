@@ -53,7 +53,7 @@ def main():
         pairs = compile_pairs(circuit.plan, circuit.plan)
         kernel = split_kernel(pairs, structure_of(Hamming(float(n_variables)), circuit.variables))
         plan = circuit.plan
-        own = CircuitBatch(plan, posterior_weights(plan, X), X, conditioned=True)
+        own = CircuitBatch(plan, posterior_weights(plan, X), X)
         shared = CircuitBatch(plan, SumWeights(plan.weights.log), X)
         print(f"{n_variables} variables, {circuit.n_units} units, {N_CIRCUITS} x {N_CIRCUITS}")
         for name, batch in (("own weights", own), ("shared weights", shared)):

@@ -101,12 +101,6 @@ CACHE_NUMBERS = 3 * 2**15
 # The same for joint units: conditioning them on the rows of a block costs more than memory
 # (1.6 times).
 JOINT_NUMBERS = 2**22
-# Numbers in the values of a region that are computed before all blocks, and gathered by them (1.1
-# to 1.4 times without such values in latent trees of 8 and 12 columns).
-SHARED_NUMBERS = 2**19
-# Pairs of circuits per pair of distinct ones that make the detour pay: with 4 and with 256 such
-# trees took up to 1.2 times as long.
-SMALLEST_GAIN = 16
 # Up to this many states a table is smaller than the values of most pairs of units (3 to 4 times,
 # 2 times above).
 TABLE_STATES = 16
@@ -119,14 +113,8 @@ PRODUCT_ROWS, PRODUCT_BYTES = 128, 1 << 25
 # Gathered points of a block of patterns stay in the cache; forms of many patterns at once, which
 # products need (1.2 times with 100 columns; 1.5 times with 20).
 PATTERN_BYTES, FORM_BYTES = 1 << 22, 1 << 22
-# A triangular product per pattern takes, for each missing column (or observed one, if these are
-# fewer), the time of so many products of coordinates in one matrix product over all patterns: 25 to
-# 90 by the number of columns and the load (measured with 16 to 100 columns).
-PRODUCTS_PER_COLUMN = 45
 # Products over gathered columns take so many times those over all columns: measured with 3 to 20
 # factors of 10 to 100 columns, 3 to 50 % missing; with 2 they took up to 1.7 times as long.
 GATHERED_COST = 16.0
-# Triangular products skip the upper triangle in bands of so many rows (1.1 times with 100 columns).
-BAND_ROWS = 8
 # Values of piecewise polynomials held at once.
 PIECE_VALUES = 2**20

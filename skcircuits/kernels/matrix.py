@@ -233,7 +233,7 @@ class _Task(NamedTuple):
 def _conditioned(plan: Plan, X: FloatArray) -> CircuitBatch:
     """Circuits given the observed cells of rows; points, however improbable, are points."""
     if np.isnan(X[:, list(plan.variables)]).any():
-        return CircuitBatch(plan, posterior_weights(plan, X), X, conditioned=True)
+        return CircuitBatch(plan, posterior_weights(plan, X), X)
     # All units of a region agree about a point, so any weights that sum to one will do.
     lengths = np.concatenate([np.empty(0, int), *(layer.lengths for layer in plan.sum_layers)])
     return CircuitBatch(plan, SumWeights(np.repeat(-np.log(lengths), lengths)), X)

@@ -1,9 +1,7 @@
 """Expected RBF kernels of incomplete rows with complete points under a stack of Gaussians.
 
 With P the block of Lambda + 2 G at the missing columns of a pattern, the quadratic form t_mᵀ P⁻¹
-t_m is needed for every pattern and point. It is computed in one of three ways: for few columns, of
-which many are missing, as a product with the products of coordinates, else through the roots of P⁻¹
-or of its complement, whichever is smaller.
+t_m is needed for every pattern and point. It is the squared norm of a product with a root of P⁻¹.
 """
 
 from __future__ import annotations
@@ -15,14 +13,12 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.circuits._policy import (
-    BAND_ROWS,
     FORM_BYTES,
     GATHERED_COST,
     GAUSSIAN_BYTES,
     PATTERN_BYTES,
     PRODUCT_BYTES,
     PRODUCT_ROWS,
-    PRODUCTS_PER_COLUMN,
 )
 from skcircuits.circuits.inputs._gaussian_integrals import given_cells
 from skcircuits.circuits.inputs.factor_gaussian import FactorStack, factor_log_density
@@ -43,7 +39,6 @@ from skcircuits.numerics._small_cholesky import (
     cholesky,
     contract,
     gather_symmetric,
-    gram_of_lower,
     invert_lower,
     log_diagonal,
     multiply,
@@ -76,8 +71,7 @@ def log_expected_rbf(
         c = -x_o^T G x_o - m^T G u_m - \tfrac12 \log |I + 2 G V|.
 
     All but the last term is a matrix product. The last is computed once per pattern and
-    distinct covariance; its complement is :math:`t^T H t - (H t)_o^T H_{oo}^{-1} (H t)_o` with
-    H = (Lambda + 2 G)^{-1}.
+    distinct covariance.
     """
     result = np.empty((stack.n_components, len(X), len(points)))
     for rows, values in LogExpectedRBF(stack, X, points, gamma):
@@ -190,7 +184,7 @@ def _far_rows(
 def _has_few_factors(stack: FactorStack, X: FloatArray) -> bool:
     """Tell whether factors take less work per point than blocks of dense covariances."""
     n_missing = np.isnan(X).sum(axis=1)
-    dense = np.square(np.minimum(n_missing, stack.n_columns - n_missing)).mean()
+    dense = np.square(n_missing).mean()
     return bool((stack.n_factors + 2) * stack.n_columns <= GATHERED_COST * dense)
 
 
@@ -222,9 +216,7 @@ def _incomplete_rows(
     # Gaussians with a covariance in common are centred alike, so that they share the forms
     sharers = [as_run(np.flatnonzero(stack.shape == g)) for g in range(stack.distinct.n_components)]
     centres = np.stack([stack.means[own].mean(axis=0) for own in sharers])
-    scaled = ScaledPoints(
-        stack.distinct, centres, points, gammas, np.asarray(np.isnan(X).any(axis=0))
-    )
+    scaled = ScaledPoints(centres, points, gammas)
     for block in blocks:
         group = block.group
         smoothed = _smoothed(stack, block, gammas)
@@ -328,11 +320,9 @@ def _solve(
 class ScaledPoints:
     """Points s (m, d) as the quadratic forms of K Gaussians need them."""
 
-    stack: GaussianStack
     centres: FloatArray  # (K, d), of the points under each
     points: FloatArray
     gammas: FloatArray  # (d,), the diagonal of G
-    incomplete: BoolArray  # (d,), columns that some row misses
 
     @cached_property
     def scaled(self) -> FloatArray:
@@ -344,55 +334,11 @@ class ScaledPoints:
         """The squared distances tᵀ (s - centre), shape (K, m)."""
         return np.einsum("kmd,kmd->km", self.scaled, self.points - self.centres[:, None])
 
-    @property
-    def n_products(self) -> int:
-        """Number of products t_i t_j with i >= j of two columns that some row misses."""
-        n_incomplete = int(self.incomplete.sum())
-        return n_incomplete * (n_incomplete + 1) // 2
-
-    def has_products(self, n_missing: int) -> bool:
-        """Whether forms of so many missing columns are fastest by the products of all pairs."""
-        n_gathered = min(n_missing, self.stack.n_columns - n_missing) + 1
-        return self.n_products <= PRODUCTS_PER_COLUMN * n_gathered
-
-    def coefficients(self, missing: IntArray, roots: FloatArray) -> FloatArray:
-        """Factors of `products` (K, P, products + 1) for missing columns (P, n_missing) and roots.
-
-        ``roots``: shape (n_missing, n_missing, K, P).
-        """
-        size, _, n_components, n_patterns = roots.shape
-        i, j = np.tril_indices(size)
-        inverses = gram_of_lower(roots.reshape(size, size, -1))[i, j]
-        # 2 t' P^-1 t: off-diagonal entries count twice
-        inverses *= np.where(i == j, 2.0, 4.0)[:, None]
-        place = (np.cumsum(self.incomplete) - 1)[missing.T]
-        # the columns of a pattern ascend, so that (i, j) stays in the lower triangle
-        row, column = place[i], place[j]
-        cells = row * (row + 1) // 2 + column
-        values = inverses.reshape(len(i), n_components, n_patterns)
-        result = np.zeros((n_components, n_patterns, self.n_products + 1))
-        result[:, np.arange(n_patterns), cells] = values.transpose(1, 0, 2)
-        result[:, :, -1] = -1.0
-        return result
-
     @cached_property
     def linear(self) -> FloatArray:
         """The vectors 2 t and ones by column, shape (K, d + 1, m)."""
         ones = np.ones((len(self.centres), 1, len(self.points)))
         return np.concatenate([2.0 * self.columns, ones], axis=1)
-
-    @cached_property
-    def products(self) -> FloatArray:
-        """Products t_i t_j with i >= j, then the distances, shape (K, products + 1, m)."""
-        result = np.empty((len(self.centres), self.n_products + 1, len(self.points)))
-        start = 0
-        kept = self.columns[:, self.incomplete]
-        for i in range(kept.shape[1]):
-            stop = start + i + 1
-            np.multiply(kept[:, : i + 1], kept[:, i, None], out=result[:, start:stop])
-            start = stop
-        result[:, -1] = self.distances
-        return result
 
     @cached_property
     def columns(self) -> FloatArray:
@@ -410,21 +356,6 @@ class ScaledPoints:
         columns = self.columns[0] - self.shifts[0][:, None]
         return np.vstack([np.ones(columns.shape[1]), columns])
 
-    @cached_property
-    def complement(self) -> FloatArray:
-        """The inverse H of Lambda + 2 G, shape (K, d, d)."""
-        return np.asarray(np.linalg.inv(self.stack.precisions + 2.0 * np.diag(self.gammas)))
-
-    @cached_property
-    def turned(self) -> FloatArray:
-        """H t by column, shape (K, d, m)."""
-        return self.complement @ self.columns
-
-    @cached_property
-    def norms(self) -> FloatArray:
-        """The full quadratic forms tᵀ H t, shape (K, m)."""
-        return np.einsum("kdm,kdm->km", self.columns, self.turned)
-
 
 def quadratic_forms(
     points: ScaledPoints, group: PatternGroup, roots: FloatArray
@@ -435,17 +366,11 @@ def quadratic_forms(
     p patterns and their forms (K, p, m).
     """
     n_components, n_points, _ = points.scaled.shape
-    size = len(roots)
     step = max(1, FORM_BYTES // (8 * n_components * max(1, n_points)))
     for number, block in enumerate(group.blocks(step)):
         own = roots[..., number * step : number * step + block.n_patterns]
-        if points.has_products(size):
-            yield block, points.coefficients(block.missing, own) @ points.products
-            continue
         forms = np.empty((n_components, block.n_patterns, n_points))
-        # Sums over the missing columns, or over the observed ones where these are fewer
-        write = _write_missing if size <= block.observed.shape[1] else _write_complement
-        write(points, block, own, forms)
+        _write_forms(points, block, own, forms)
         forms *= 2.0
         forms -= points.distances[:, None]
         yield block, forms
@@ -456,7 +381,7 @@ def _of_patterns(roots: FloatArray, group: PatternGroup) -> FloatArray:
     return roots.reshape(len(roots), len(roots), -1, group.n_patterns)
 
 
-def _write_missing(
+def _write_forms(
     points: ScaledPoints, group: PatternGroup, roots: FloatArray, forms: FloatArray
 ) -> None:
     """Evaluate t_mᵀ P⁻¹ t_m through the roots of P⁻¹, shape (n_missing, n_missing, K, P)."""
@@ -465,19 +390,6 @@ def _write_missing(
     for patterns, block in _pattern_blocks(group, numbers):
         ones_first = np.pad(block.missing + 1, ((0, 0), (1, 0)))
         forms[:, patterns] = _squared_shared_products(left[patterns], points.shared[ones_first])
-
-
-def _write_complement(
-    points: ScaledPoints, group: PatternGroup, roots: FloatArray, forms: FloatArray
-) -> None:
-    """Evaluate t_mᵀ P⁻¹ t_m through the inverse of Λ + 2 G at the observed columns."""
-    observed = _observed_roots(points.complement, group.observed)
-    left = _by_pattern(observed.reshape(*observed.shape[:2], len(forms), group.n_patterns))
-    numbers = len(forms) * (len(observed) + 1) * forms.shape[2]
-    for patterns, block in _pattern_blocks(group, numbers):
-        squares = _squared_lower_products(left[:, patterns], points.turned[:, block.observed])
-        # t' P^-1 t = t' H t - |W (H t)_o|², the block inverse by its complement
-        np.subtract(points.norms[:, None], squares, out=forms[:, patterns])
 
 
 def _pattern_blocks(
@@ -504,33 +416,7 @@ def _with_shifts(lower: FloatArray, shifts: FloatArray, group: PatternGroup) -> 
 def _squared_shared_products(lower: FloatArray, vectors: FloatArray) -> FloatArray:
     """Squared norms |W t|² of (p, K, m, 1 + m) matrices and shared (p, 1 + m, n) vectors."""
     n_patterns, n_components, size, _ = lower.shape
-    total = np.zeros((n_patterns, n_components, vectors.shape[2]))
-    for start in range(0, size, BAND_ROWS):
-        stop = min(start + BAND_ROWS, size)
-        # the rows of all components make one taller matrix
-        rows = lower[:, :, start:stop, : stop + 1].reshape(n_patterns, -1, stop + 1)
-        product = rows @ vectors[:, : stop + 1]
-        product = product.reshape(n_patterns, n_components, stop - start, -1)
-        total += np.einsum("pkbn,pkbn->pkn", product, product)
-    return total.transpose(1, 0, 2)
-
-
-def _observed_roots(complement: FloatArray, observed: IntArray) -> FloatArray:
-    """Roots of the inverses of H_oo, shape (n_observed, n_observed, K * P)."""
-    n_components, n_patterns = len(complement), len(observed)
-    index = np.tile(observed.T, n_components)
-    component = np.repeat(np.arange(n_components), n_patterns)
-    return invert_lower(cholesky(gather_symmetric(complement, index, component)))
-
-
-def _squared_lower_products(lower: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Squared norms |W t|² of (K, p, m, m) matrices W and (K, p, m, n) vectors t."""
-    product = np.empty_like(vectors)
-    for start in range(0, lower.shape[2], BAND_ROWS):
-        # W is lower triangular: above the diagonal a product of whole matrices would multiply
-        # zeros
-        stop = start + BAND_ROWS
-        np.matmul(
-            lower[:, :, start:stop, :stop], vectors[:, :, :stop], out=product[:, :, start:stop]
-        )
-    return np.einsum("kpdm,kpdm->kpm", product, product)
+    # The rows of all components make one taller matrix
+    product = lower.reshape(n_patterns, -1, size + 1) @ vectors
+    product = product.reshape(n_patterns, n_components, size, -1)
+    return np.einsum("pkbn,pkbn->kpn", product, product)

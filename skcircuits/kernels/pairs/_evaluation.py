@@ -3,9 +3,7 @@
 Values of a region are arrays (N, A, P, B, Q): parts of the kernel, batch and keys of the left
 circuit, batch and keys of the right circuit. A batch of size one is broadcast.
 
-Circuits with equal cells in a region have equal values there, so that small regions are computed
-once per pair of distinct circuits. Larger regions are computed in blocks of pairs that fit into the
-cache.
+Regions are computed in blocks of pairs that fit into the cache.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from itertools import product
 
 import numpy as np
 
-from skcircuits.circuits._policy import CACHE_NUMBERS, JOINT_NUMBERS, SHARED_NUMBERS, SMALLEST_GAIN
+from skcircuits.circuits._policy import CACHE_NUMBERS, JOINT_NUMBERS
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.structure._scopes import VariableSet
 from skcircuits.kernels.families._structure import Combination, value_of
@@ -63,18 +61,16 @@ def expected_kernels(
         prepare_side(pairs, kernel, left, "left"),
         prepare_side(pairs, kernel, right, "right"),
     )
-    regions = [region for region in pairs.regions if region.scope in own.distinct]
-    shared = _shared_values(regions, kernel, own, other)
-    rest = [region for region in regions if region.scope not in shared]
-    n_numbers = max(_numbers_per_pair(region, kernel, own) for region in rest)
+    needed = own.tables.keys() | own.matrices.keys()
+    regions = [region for region in pairs.regions if region.scope in needed]
+    n_numbers = max(_numbers_per_pair(region, kernel, own) for region in regions)
     result = np.empty((len(left.X), len(right.X)))
-    for rows, columns in cut_square(_numbers_of_block(rest) // n_numbers, *result.shape):
+    for rows, columns in cut_square(_numbers_of_block(regions) // n_numbers, *result.shape):
         # The kernel is symmetric: the block across the diagonal is done.
         if left is right and columns.start < rows.start:
             result[rows, columns] = result[columns, rows].T
         else:
-            block = own.take(rows), other.take(columns)
-            result[rows, columns] = _block(rest, kernel, *block, shared)
+            result[rows, columns] = _block(regions, kernel, own.take(rows), other.take(columns))
     return result
 
 
@@ -111,32 +107,9 @@ def _numbers_per_pair(region: Region, kernel: KernelPlan, side: Side) -> int:
     return region.numbers_per_pair(side.tables) * len(kernel.parts[region.scope])
 
 
-def _shared_values(regions: list[Region], kernel: KernelPlan, left: Side, right: Side) -> Values:
-    """Values of the small regions for all pairs of circuits that differ there."""
-    # Circuits of one structure often agree below small scopes: rows with equal cells there.
-    shared: Values = {}
-    uses = _uses(regions, left.tables)
-    n_pairs = len(left.X) * len(right.X)
-    for region in regions[:-1]:
-        below = _scopes_below(region, left.tables)
-        first = left.distinct[region.scope][0], right.distinct[region.scope][0]
-        n_distinct = len(first[0]) * len(first[1])
-        n_numbers = n_distinct * _numbers_per_pair(region, kernel, left)
-        pays = SMALLEST_GAIN * n_distinct <= n_pairs and n_numbers <= SHARED_NUMBERS
-        if pays and all(scope in shared for scope in below):
-            block = _Block(kernel, left.take(first[0]), right.take(first[1]), shared)
-            values = block.evaluate(region)
-            whole = len(values), len(first[0]), values.shape[2], len(first[1]), values.shape[4]
-            shared[region.scope] = np.broadcast_to(values, whole)
-            _forget(shared, uses, below)
-    return shared
-
-
-def _block(
-    regions: list[Region], kernel: KernelPlan, left: Side, right: Side, shared: Values
-) -> FloatArray:
-    """Pass over the regions that are not shared, for a block of pairs of circuits."""
-    block = _Block(kernel, left, right, shared)
+def _block(regions: list[Region], kernel: KernelPlan, left: Side, right: Side) -> FloatArray:
+    """Pass over the regions for a block of pairs of circuits."""
+    block = _Block(kernel, left, right)
     uses = _uses(regions, left.tables)
     for region in regions:
         block.values[region.scope] = block.evaluate(region)
@@ -166,9 +139,8 @@ def _forget(values: Values, uses: Counter[VariableSet], scopes: list[VariableSet
 class _Block:
     """Values of regions for all pairs of some circuits on the left and on the right."""
 
-    def __init__(self, kernel: KernelPlan, left: Side, right: Side, shared: Values) -> None:
+    def __init__(self, kernel: KernelPlan, left: Side, right: Side) -> None:
         self._kernel, self._left, self._right = kernel, left, right
-        self._shared = shared
         self.values: Values = {}
 
     def evaluate(self, region: Region) -> FloatArray:
@@ -231,18 +203,7 @@ class _Block:
 
     def _keys(self, factor: FactorKeys) -> FloatArray:
         """Values of pairs of keys of a smaller region."""
-        scope = factor.scope
-        if scope in self.values:
-            return take(take(self.values[scope], factor.left, -3), factor.right, -1)
-        shared = self._shared[scope]
-        n_left, n_distinct, n_right = shared.shape[-3:]
-        keys = np.arange(n_left) if factor.left is None else factor.left
-        # One gather for circuits and units together: one after the other would copy all units of
-        # every circuit first
-        rows = self._left.numbers_of(scope)[:, None] * n_left + keys
-        index = rows[:, :, None] * n_distinct + self._right.numbers_of(scope)
-        flat = shared.reshape(len(shared), -1, n_right)
-        return take(np.take(flat, index, axis=-2), factor.right, -1)
+        return take(take(self.values[factor.scope], factor.left, -3), factor.right, -1)
 
 
 def pair_tables(left: FloatArray, right: FloatArray) -> FloatArray:

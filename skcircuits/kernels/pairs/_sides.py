@@ -20,7 +20,6 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import DiscreteLayer
 from skcircuits.circuits.structure._scopes import VariableSet
 from skcircuits.kernels.pairs._plan import BasePairing, KernelPlan, Level, Mixing, PairPlan, Region
-from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import FloatArray, IntArray
 
 
@@ -31,17 +30,6 @@ class CircuitBatch:
     plan: Plan
     weights: SumWeights  # (n_edges, batch), or one set for all
     X: FloatArray  # (batch, n_columns), their observed cells; one row of NaN without evidence
-    conditioned: bool = False  # weights given the cells: below a scope, equal where its cells are
-
-    def distinct(self, region: Region) -> tuple[IntArray, IntArray]:
-        """Find the circuits that differ in a region: the first of each kind, and every one's kind.
-
-        Circuits with weights of their own differ whatever their cells are.
-        """
-        if len(self.X) > 1 and (self.conditioned or not self.weights.is_batch):
-            return unique_rows(self.X[:, region.variables])
-        everyone = np.arange(len(self.X))
-        return everyone, everyone
 
 
 @dataclass(frozen=True)
@@ -52,21 +40,20 @@ class Side:
     on the left and (batch or 1, n_nodes, n_sums) on the right; ``tables``, where it has few
     discrete states, the values of its keys at them times the parts of the kernel between
     states, (n_parts, batch or 1, n_keys, n_states), on the left and (batch or 1, n_states,
-    n_keys) on the right; ``distinct``, the circuits that differ there.
+    n_keys) on the right.
     """
 
     batch: CircuitBatch
     matrices: dict[VariableSet, list[FloatArray]]
     tables: dict[VariableSet, FloatArray]
-    distinct: dict[VariableSet, tuple[IntArray, IntArray]]
-    rows: slice | IntArray
+    rows: slice
 
     @property
     def X(self) -> FloatArray:
         """Observed cells of the circuits taken."""
         return self.batch.X[self.rows]
 
-    def take(self, rows: slice | IntArray) -> Side:
+    def take(self, rows: slice) -> Side:
         """Take some circuits of the batch, with lazy copies."""
         return replace(self, rows=rows)
 
@@ -77,10 +64,6 @@ class Side:
     def table_of(self, scope: VariableSet) -> FloatArray:
         """Values of the keys of a region at all its states, of the circuits taken."""
         return self._cut(self.tables[scope])
-
-    def numbers_of(self, scope: VariableSet) -> IntArray:
-        """Numbers of the circuits taken among those that differ in a region."""
-        return self.distinct[scope][1][self.rows]
 
     def _cut(self, array: FloatArray) -> FloatArray:
         """Take circuits along the third axis from the end."""
@@ -96,7 +79,7 @@ def prepare_side(
     """
     few = (region for region in pairs.regions if region.states)
     tabulated = {region.scope for region in few if prod(region.states) <= TABLE_STATES}
-    prepared = Side(batch, {}, {}, {}, slice(None))
+    prepared = Side(batch, {}, {}, slice(None))
     tables: dict[VariableSet, FloatArray] = {}
     for region in pairs.regions:
         scope = region.scope
@@ -106,7 +89,6 @@ def prepare_side(
         else:
             prepared.matrices[scope] = matrices
         if region.is_needed_above(tabulated):
-            prepared.distinct[scope] = batch.distinct(region)
             if scope in tabulated and side == "left":
                 between = _kernel_between_states(region, kernel)
                 # The left side takes the kernel along, so that a pair costs one matrix product

@@ -36,17 +36,9 @@ def incomplete_rows(circuit, n_rows, seed=1):
     return X
 
 
-def plainly(monkeypatch):
-    """Switch off tables and everything that is computed once."""
-    monkeypatch.setattr(sides, "TABLE_STATES", 0)
-    monkeypatch.setattr(evaluation, "SHARED_NUMBERS", 0)
-
-
 def batches(circuit, X):
-    """Circuits with the weights of their rows, declared as such and not, and a shared weight."""
-    own = posterior_weights(circuit.plan, X)
-    yield CircuitBatch(circuit.plan, own, X, conditioned=True)
-    yield CircuitBatch(circuit.plan, own, X)
+    """Circuits with the weights of their rows, and with shared weights."""
+    yield CircuitBatch(circuit.plan, posterior_weights(circuit.plan, X), X)
     yield CircuitBatch(circuit.plan, SumWeights(circuit.plan.weights.log), X)
 
 
@@ -58,33 +50,15 @@ KERNELS = [
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_short_cuts_change_nothing(kernel, monkeypatch):
+def test_tables_change_nothing(kernel, monkeypatch):
     circuit = latent_tree()
     X = incomplete_rows(circuit, 40)
     pairs = compile_pairs(circuit.plan, circuit.plan)
     parts = split_kernel(pairs, structure_of(kernel, circuit.variables))
     fast = [expected_kernels(pairs, parts, b, b) for b in batches(circuit, X)]
-    plainly(monkeypatch)
+    monkeypatch.setattr(sides, "TABLE_STATES", 0)
     slow = [expected_kernels(pairs, parts, b, b) for b in batches(circuit, X)]
     np.testing.assert_allclose(fast, slow, rtol=1e-12)
-    np.testing.assert_allclose(fast[0], fast[1], rtol=1e-12)
-
-
-def test_small_regions_are_computed_once_per_distinct_pair(monkeypatch):
-    circuit = latent_tree()
-    X = incomplete_rows(circuit, 60)
-    counts = []
-    original = evaluation.pair_tables
-    monkeypatch.setattr(
-        evaluation, "pair_tables", lambda a, b: counts.append(len(a) * len(b)) or original(a, b)
-    )
-    pairs = compile_pairs(circuit.plan, circuit.plan)
-    parts = split_kernel(pairs, structure_of(Hamming(2.0), circuit.variables))
-    batch = next(batches(circuit, X))
-    expected_kernels(pairs, parts, batch, batch)
-    # three states and NaN of one variable, or of two
-    assert set(counts) <= {4**2, 16**2} | {n * m for n in range(17) for m in range(17)}
-    assert sum(counts) < 60**2
 
 
 @pytest.mark.parametrize("numbers", [1, 2**9, 2**17])
