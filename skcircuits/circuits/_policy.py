@@ -110,11 +110,8 @@ GAUSSIAN_BYTES = 1 << 20
 # A matrix product of fewer rows spends its time on laying out the points, so that blocks of these
 # rows pay even where their values, up to so many bytes, leave the cache: `svr_missing.py speed`.
 PRODUCT_ROWS, PRODUCT_BYTES = 128, 1 << 25
-# Gathered points of a block of patterns stay in the cache; forms of many patterns at once, which
-# products need (1.2 times with 100 columns; 1.5 times with 20).
+# Gathered points of a block of patterns stay in the cache; forms of many patterns at once (1.2
+# times with 100 columns; 1.5 times with 20).
 PATTERN_BYTES, FORM_BYTES = 1 << 22, 1 << 22
-# Products over gathered columns take so many times those over all columns: measured with 3 to 20
-# factors of 10 to 100 columns, 3 to 50 % missing; with 2 they took up to 1.7 times as long.
-GATHERED_COST = 16.0
 # Values of piecewise polynomials held at once.
 PIECE_VALUES = 2**20

@@ -14,7 +14,6 @@ import numpy as np
 
 from skcircuits.circuits._policy import (
     FORM_BYTES,
-    GATHERED_COST,
     GAUSSIAN_BYTES,
     PATTERN_BYTES,
     PRODUCT_BYTES,
@@ -130,7 +129,7 @@ def _near_rows(
     complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete)
     if len(complete_rows):
         yield from _complete_rows(stack, X, points, gammas, complete_rows)
-    if len(rows) and isinstance(stack, FactorStack) and _has_few_factors(stack, X[rows]):
+    if len(rows) and isinstance(stack, FactorStack):
         for place, values in factor_rbf_blocks(stack, X[rows], points, gammas):
             yield rows[place], values
     elif len(rows):
@@ -179,13 +178,6 @@ def _far_rows(
         with np.errstate(over="ignore"):  # beyond floats the kernel is zero
             # A complete point is the same under every component
             yield rows[block], log_expected_rbf_pairs(stack, X[rows[block]], points, gammas)[:, 0]
-
-
-def _has_few_factors(stack: FactorStack, X: FloatArray) -> bool:
-    """Tell whether factors take less work per point than blocks of dense covariances."""
-    n_missing = np.isnan(X).sum(axis=1)
-    dense = np.square(n_missing).mean()
-    return bool((stack.n_factors + 2) * stack.n_columns <= GATHERED_COST * dense)
 
 
 def _complete_rows(
