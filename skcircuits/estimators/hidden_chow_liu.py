@@ -40,8 +40,8 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
     ----------
     n_latent_states : "auto" or int, default="auto"
         Number of states of each latent variable. ``"auto"`` doubles it, from 16 to 256, as long as
-        the likelihood of the validation rows increases, learning from at most 10,000 rows. It is 16
-        if no rows are held out.
+        it is less than the number of training rows and the likelihood of the validation rows
+        increases, learning from at most 10,000 rows. It is 16 if no rows are held out.
     pseudo_count : float, default=0.5
         Weight of the prior of every transition and emission. If a number determines a category,
         0.05 follows the threshold more closely.
@@ -184,7 +184,9 @@ class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
         )
         # Training rows are the more likely the more parameters there are
         can_choose = rows.validation.X is not rows.X
-        numbers = _N_STATES if can_choose else _N_STATES[:1]
+        # A state for each row describes them all, and few held-out rows decide by chance
+        n_rows = len(rows.X) if can_choose else 0
+        numbers = tuple(n for n in _N_STATES if n == _N_STATES[0] or n // 2 < n_rows)
         if self.n_latent_states != "auto":
             numbers = (int(self.n_latent_states),)
         # As many as allowed, as many as boxes are exact in, and none: held-out rows choose

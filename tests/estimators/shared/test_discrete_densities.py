@@ -547,6 +547,12 @@ def test_latent_states_are_chosen_on_validation_rows(monkeypatch, n_rows_of_choi
     assert alone.n_latent_states_ == 1
 
 
+def test_few_rows_do_not_choose_more_latent_states_than_rows():
+    # A single held-out row liked 256 states
+    X = np.random.default_rng(0).integers(0, 2, (10, 250))[:, 200:]
+    assert HiddenChowLiuDensity(random_state=0).fit(X).n_latent_states_ == 16
+
+
 def test_the_weight_of_the_latent_tree_is_the_likeliest_on_validation_rows(X):
     X, validation = X[:200], X[200:]
     validation[::5, 1] = np.nan
