@@ -58,9 +58,9 @@ class ColumnUnderConditions:
             is_below = self._reached_codes()[:, None, 1:-1] < levels[:, :, None] - 1e-12
             return is_below.sum(axis=2).astype(float)
         mean, scale = self._moments()
-        found = _bisect_quantiles(self._distribution, levels, mean, scale)
         if self._column.is_integral:
-            return np.ceil(found - 0.5) + 0.0
+            return _bisect_quantiles(self._distribution, levels, mean, scale, _integer) + 0.0
+        found = _bisect_quantiles(self._distribution, levels, mean, scale)
         points = self._point_masses(self._at)
         if self._column.constant is not None:
             points = np.union1d(points, self._column.constant)
@@ -131,12 +131,18 @@ class ColumnUnderConditions:
         return np.where((constant <= x) & (x < last), last, x)
 
 
-def _bisect_quantiles(distribution, levels, start, scale):
+def _integer(x):
+    """Integers that numbers stand for: those that they are at most half above."""
+    return np.ceil(x - 0.5)
+
+
+def _bisect_quantiles(distribution, levels, start, scale, rounded=None):
     """Smallest numbers where a distribution function reaches levels.
 
     ``distribution``: ``distribution(x)``: probabilities (m, k) that each of m conditions leaves the
     column at most at x (m, k); ``levels`` (m, k): levels in (0, 1); ``start``, ``scale`` (m, 1): a
-    typical number, and a distance from it, to begin with. Returns (m, k): the quantiles.
+    typical number, and a distance from it, to begin with; ``rounded``: what is asked of the
+    quantiles, by default themselves. Returns (m, k): the quantiles.
     """
     # Rounding may leave the whole mass below a level close to one
     levels = np.minimum(levels, distribution(np.full(levels.shape, np.inf)) - 1e-15)
@@ -149,7 +155,7 @@ def _bisect_quantiles(distribution, levels, start, scale):
             break
         width = width * 4.0
         low, high = np.where(too_high, low - width, low), np.where(too_low, high + width, high)
-    return _find_roots(lambda x: distribution(x) - levels, low, high, scale)
+    return _find_roots(lambda x: distribution(x) - levels, low, high, scale, rounded)
 
 
 def _snapped(found, points, scale):
@@ -166,11 +172,12 @@ def _snapped(found, points, scale):
     return np.where(is_close, nearest, found)
 
 
-def _find_roots(function, low, high, scale):
+def _find_roots(function, low, high, scale, rounded=None):
     """Zeros of increasing functions between ends, by Chandrupatla's method.
 
     Inverse quadratic interpolation where it can be trusted, else bisection, which also ends at
-    the points where a function jumps. Gives ends where the function is not negative.
+    the points where a function jumps. Gives ends where the function is not negative, `rounded` if
+    that is given: it ends where both ends round to the same.
     """
     low_value, high_value = function(low), function(high)
     # The last point, the end on the other side of the root, and the point before the last
@@ -186,7 +193,10 @@ def _find_roots(function, low, high, scale):
         a, fa = x, fx
         width = np.abs(b - a)
         tolerance = _RELATIVE * (np.abs(a) + np.abs(b) + scale)
-        if ((width <= tolerance) | (fa == 0.0)).all():
+        is_found = (width <= tolerance) | (fa == 0.0)
+        if rounded is not None:
+            is_found |= rounded(a) == rounded(b)
+        if is_found.all():
             break
         with np.errstate(divide="ignore", invalid="ignore"):
             xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
@@ -197,7 +207,8 @@ def _find_roots(function, low, high, scale):
             fraction = np.where(trusted & np.isfinite(inner + outer), inner + outer, 0.5)
             least = np.minimum(0.5, np.where(width > 0.0, tolerance / width, 0.5))
         fraction = np.clip(fraction, least, 1.0 - least)
-    return np.where(fa == 0.0, a, np.where(fa >= 0.0, a, b))
+    roots = np.where(fa >= 0.0, a, b)
+    return roots if rounded is None else rounded(roots)
 
 
 def _shortest_intervals(quantile, distribution, level):
