@@ -177,10 +177,12 @@ def test_targets_that_fail_out_of_their_support_are_compared():
 @pytest.mark.parametrize("is_silent", [False, True])
 def test_targets_known_at_the_samples_alone_are_weighted(is_silent):
     X = np.random.default_rng(0).normal(size=(100, 2))
+    known = X[X[:, 0].argsort()]
 
     class Table:
         def grad_log_prob(self, Y):
-            is_known = (Y[:, None] == X).all(axis=2).any(axis=1, keepdims=True)
+            place = np.minimum(known[:, 0].searchsorted(Y[:, 0]), len(known) - 1)
+            is_known = (known[place] == Y).all(axis=1, keepdims=True)
             if not is_silent and not is_known.all():
                 raise LookupError("unknown row")
             return np.where(is_known, -Y, np.nan)

@@ -58,7 +58,11 @@ def test_bic_counts_the_parameters_of_scikit_learn():
             n_components=2, covariance_type=covariance_type, tol=1e-8, random_state=0
         ).fit(X)
         by_bic = GaussianMixtureDensity(
-            n_components="bic", covariance_type=covariance_type, tol=1e-8, random_state=0
+            n_components="bic",
+            max_components=4,
+            covariance_type=covariance_type,
+            tol=1e-8,
+            random_state=0,
         ).fit(X)
         peer = GaussianMixture(2, covariance_type=covariance_type, tol=1e-8, random_state=0).fit(X)
         assert density.circuit_.n_parameters == density._n_parameters() == peer._n_parameters()
@@ -397,7 +401,7 @@ def test_frequent_values_have_probabilities(covariance_type):
     means = density.expectation([{"debts": 0.0}, "debts > 0"], columns="wage")
     np.testing.assert_allclose(np.ravel(means), [3.0, -3.0], atol=0.4)
     # A mass and a density of one column: together, they have integral one
-    step = 0.001
+    step = 0.004
     grid = pd.DataFrame({"debts": np.arange(-40.0, 60.0, step) + step / 3})
     grid = grid.reindex(columns=frame.columns).astype({"job": object})
     integral = np.exp(density.score_samples(grid)).sum() * step
