@@ -51,6 +51,60 @@ def deeprob_circuits(X, cardinalities):
 
 
 def spflow_circuits(X, cardinalities):
+    """SPFlow's (1.1) LearnSPN with Gaussian and categorical leaves."""
+    import torch
+    from spflow.learn.learn_spn import learn_spn
+    from spflow.modules.leaves import Categorical as PeerCategorical
+    from spflow.modules.leaves import Normal
+    from spflow.modules.ops.cat import Cat
+    from spflow.modules.products import Product as PeerProduct
+    from spflow.modules.sums import Sum as PeerSum
+
+    def of_states(n_states):
+        """Categorical leaves that need not be told their number of states, as it makes them."""
+
+        class OfStates(PeerCategorical):
+            def __init__(self, scope, out_channels=1):
+                super().__init__(scope, out_channels, K=n_states)
+
+        return OfStates
+
+    def features(module):
+        """A unit per feature of a module of one channel."""
+        if isinstance(module, PeerSum):
+            terms = module.inputs
+            terms = terms.inputs if isinstance(terms, Cat) and terms.dim == 2 else [terms]
+            weights = module.weights.detach().numpy()[0, :, 0, 0].astype(float)
+            return [Sum([features(term)[0] for term in terms], weights=weights / weights.sum())]
+        if isinstance(module, PeerProduct):
+            factors = features(module.inputs)
+            return [Product(factors)] if len(factors) > 1 else factors
+        if isinstance(module, Cat):
+            return [unit for part in module.inputs for unit in features(part)]
+        variables = module.scope.query
+        if isinstance(module, Normal):
+            parameters = (p.detach().numpy()[:, 0, 0] for p in (module.loc, module.scale))
+            return [Gaussian(v, float(m), float(s)) for v, m, s in zip(variables, *parameters)]
+        masses = module.probs.detach().numpy()[:, 0, 0].astype(float)
+        return [Categorical(v, m / m.sum()) for v, m in zip(variables, masses)]
+
+    torch.set_num_threads(1)
+    leaves = []
+    for n_states in np.unique(cardinalities).tolist():
+        variables = np.flatnonzero(cardinalities == n_states).tolist()
+        leaves.append((of_states(n_states) if n_states else Normal)(variables))
+    rows = torch.tensor(X, dtype=torch.get_default_dtype())
+    for min_rows in MIN_ROWS:
+        torch.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002 (its clusters start from this generator)
+        try:
+            root = learn_spn(rows, leaves, min_instances_slice=min_rows)
+            yield Circuit(features(root)[0])
+        except (ValueError, RuntimeError):  # on clusters of one row, and on constant columns
+            continue
+
+
+def mspn_circuits(X, cardinalities):
     """SPFlow's (0.0.x) mixed sum-product networks with histogram leaves."""
     from spn.algorithms.LearningWrappers import learn_mspn
     from spn.structure.Base import Context
@@ -84,4 +138,8 @@ def spflow_circuits(X, cardinalities):
         yield Circuit(convert(learn_mspn(X, context, min_instances_slice=min_rows)))
 
 
-PEERS = {"deeprob-kit": deeprob_circuits, "SPFlow MSPN": spflow_circuits}
+PEERS = {
+    "deeprob-kit": deeprob_circuits,
+    "SPFlow 1.1": spflow_circuits,
+    "SPFlow MSPN": mspn_circuits,
+}

@@ -4,12 +4,15 @@ MMD between two samples against MMD between their circuits, and the Stein discre
 against KDSD of its circuit, on deterministic tree circuits over binary variables. Prints, for
 each N, the root mean squared error of the (unsquared) distance over repeated samples, and the
 slope of a straight line through the logarithms: -1/2 is the rate of Li et al., "Tractable
-Computation of Expected Kernels", UAI 2021. Run with ``python -m benchmarks.convergence``; results
-are kept in ``benchmarks/papers/convergence.jsonl`` and not computed again.
+Computation of Expected Kernels", UAI 2021. Results are kept in
+``benchmarks/papers/convergence.jsonl`` and not computed again.
+
+    python -m benchmarks.convergence [--picture doc/images/convergence.svg]
 """
 
 from __future__ import annotations
 
+import argparse
 from functools import partial
 
 import numpy as np
@@ -67,13 +70,39 @@ STUDIES = {
 }
 
 
+def draw(found, picture):
+    """Errors by sample size on logarithmic axes, beside the rate."""
+    import matplotlib.pyplot as plt
+
+    figure, ax = plt.subplots(figsize=(5, 3.4), layout="constrained")
+    sizes = np.array(SIZES)
+    for name, study in found.items():
+        errors = np.array(study["errors"]) / study["exact"]
+        ax.plot(sizes, errors, "o-", label=f"{name}, slope {study['slope']:.2f}")
+        ax.plot(sizes, errors[0] * (sizes / sizes[0]) ** -0.5, "k:", linewidth=1)
+    ax.plot([], [], "k:", label="rate -1/2")
+    ax.set(xscale="log", yscale="log", xlabel="sample size", ylabel="error / exact distance")
+    ax.set_xticks(SIZES, map(str, SIZES), minor=False)
+    ax.minorticks_off()
+    ax.legend()
+    figure.savefig(picture)
+
+
 def main():
     """Print errors by sample size."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--picture", default=None)
+    picture = parser.parse_args().picture
     print(f"{'':6s}{'exact':>9s}  " + "".join(f"N = {n:<6d}" for n in SIZES) + "slope")
+    found = {}
     for name, (exact, estimate) in STUDIES.items():
-        found = record("convergence", name, partial(study, exact, estimate, REPEATS[name]))
-        shown = "".join(f"{error:<10.4f}" for error in found["errors"])
-        print(f"{name:6s}{found['exact']:9.4f}  {shown}{found['slope']:5.2f}", flush=True)
+        found[name] = record("convergence", name, partial(study, exact, estimate, REPEATS[name]))
+        errors = "".join(f"{error:<10.4f}" for error in found[name]["errors"])
+        print(
+            f"{name:6s}{found[name]['exact']:9.4f}  {errors}{found[name]['slope']:5.2f}", flush=True
+        )
+    if picture:
+        draw(found, picture)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Black-box importance sampling on small models: weights against no weights.
 
 Markov chains of an Ising grid, of ASIA, and of models that nothing was tuned on (a frustrated
-6 x 6 grid, a 5 x 5 grid with random couplings, child and alarm softened) are weighted by
+6 x 6 grid, a 5 x 5 grid with random couplings, child and alarm softened, ferromagnets whose samples
+are the ends of short chains from uniform starts) are weighted by
 :class:`skcircuits.BBISWeighter` with its defaults and with the published operator (under our
 Hamming scale and a ridge), without and with collapsed variables. All curves of a run use one
 chain and one subset per fraction.
@@ -37,7 +38,9 @@ from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 
 SIZES = (20, 50, 100, 200, 500)
 FRACTIONS = (0.0, 0.25, 0.5)
-MODELS = ["ising", "asia", "grid", "random", "child", "alarm"]
+# Couplings of 4 x 4 ferromagnets: every sample ends a chain of its own from a uniform start
+FERROMAGNETS = {"ferromagnet-0.3": 0.3, "ferromagnet-0.6": 0.6}
+MODELS = ["ising", "asia", "grid", "random", "child", "alarm", *FERROMAGNETS]
 ONLINE = ("CIS", "online CBBIS")
 # The paper has no ridge, without which the weights of its operator are worse than none
 PUBLISHED = {"operator": "difference", "regularization": 0.3}
@@ -57,6 +60,8 @@ def load(name):
         return BayesianNetwork.from_bif(data_path("bbis", "asia.bif")).soften(0.05), 250, 125
     if name in ("child", "alarm"):
         return BayesianNetwork.from_bif(data_path("bn", f"{name}.bif")).soften(0.05), 100, 20
+    if name in FERROMAGNETS:
+        return IsingModel.grid(4, 4, FERROMAGNETS[name], fields=0.0), 5, 1
     if name == "random":
         # Nothing was tuned on it: normal couplings and fields.
         rng = np.random.default_rng(2026)
@@ -100,8 +105,10 @@ def run(name, n_runs):
 
     @cache
     def chains():
+        n_rows = n_runs * max(SIZES)
+        n_chains = n_rows if name in FERROMAGNETS else n_runs
         rows = model.gibbs_sample(
-            n_runs * max(SIZES), burn_in=burn_in, thin=thin, n_chains=n_runs, random_state=0
+            n_rows, burn_in=burn_in, thin=thin, n_chains=n_chains, random_state=0
         )
         return rows.reshape(max(SIZES), n_runs, -1).transpose(1, 0, 2)
 

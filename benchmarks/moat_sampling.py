@@ -33,7 +33,9 @@ from skcircuits.trees import conditional_marginals, enumerate_evidence, estimate
 from skcircuits.trees.mixture_of_all_trees._conditionals import blocked_gibbs, single_site_gibbs
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import estimate_marginals
 
-METHODS = ("gibbs", "blocked_gibbs", "importance", "collapsed")
+PRIOR = ", prior"  # ends the names of methods whose trees are drawn from the prior
+TREES = ("importance", "collapsed")
+METHODS = ("gibbs", "blocked_gibbs", *(name + PRIOR for name in TREES), *TREES)
 GIBBS = {"gibbs": single_site_gibbs, "blocked_gibbs": blocked_gibbs}
 _SMALLEST_ESTIMATE = 1e-6
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -54,7 +56,12 @@ def estimates(method, mixture, codes, rng):
     answers = []
     for count in SAMPLES:
         marginals = estimate_marginals(
-            mixture, layout.evidence(codes), count, rng, collapsed=method == "collapsed"
+            mixture,
+            layout.evidence(codes),
+            count,
+            rng,
+            collapsed=method.startswith("collapsed"),
+            from_prior=method.endswith(PRIOR),
         )
         answers.append(marginals.probabilities)
     return np.stack(answers)

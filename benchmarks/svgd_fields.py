@@ -2,16 +2,19 @@
 
 Every error is exact: moments and MMD of the field are known. Columns are mean log10 errors
 of the mean, the second moment and the MMD, and the ratio of the particles' variance (1/n) to
-the true one, each with its standard error over the trials.
+the true one, each with its standard error over the trials. They are kept in
+``benchmarks/papers/svgd_fields.jsonl`` and not computed again.
 
-    python benchmarks/svgd_fields.py figure1|figure2|sparsity|figure3|coupled
+    python -m benchmarks.svgd_fields figure1|figure2|sparsity|figure3|coupled
         [--trials 10] [--n 10 20 50 100] [--picture out.png]
 """
 
 import argparse
 import warnings
+from functools import partial
 
 import numpy as np
+from _results import record
 from _svgd_targets import (
     GaussianErrors,
     coupled_field,
@@ -27,6 +30,7 @@ from skcircuits import GraphicalSVGDSampler
 from skcircuits.graphical import GaussianMRF
 
 PURE = {"linear_weight": 0.0, "preconditioner": None}
+RADII = (1, 2, 3, 5, 8, 14)  # of the neighbourhoods in Figure 2 (d)
 
 
 def monte_carlo(field, n, seed):
@@ -81,21 +85,30 @@ COUPLED_METHODS = METHODS | {
 }
 
 
-def compare(make_field, methods, n, n_trials):
-    rows = {name: [] for name in methods}
-    for trial in range(n_trials):
-        rng = np.random.default_rng(trial)
-        field = make_field(rng)
-        errors = GaussianErrors.of(field, rng)
-        for name, method in methods.items():
-            rows[name].append(errors(method(field, n, trial)))
-    return rows
+def errors_of(make_field, methods, n, trial):
+    """Errors of all methods on the field of one trial."""
+    rng = np.random.default_rng(trial)
+    field = make_field(rng)
+    errors = GaussianErrors.of(field, rng)
+    return {
+        name: [float(error) for error in errors(method(field, n, trial))]
+        for name, method in methods.items()
+    }
+
+
+def compare(entry, make_field, methods, n, n_trials):
+    """Errors by method, one row per trial."""
+    found = [
+        record("svgd_fields", f"{entry} {trial}", partial(errors_of, make_field, methods, n, trial))
+        for trial in range(n_trials)
+    ]
+    return {name: [errors[name] for errors in found] for name in methods}
 
 
 def tables(title, make_field, methods, arguments):
     found = {}
     for n in arguments.n:
-        found[n] = compare(make_field, methods, n, arguments.trials)
+        found[n] = compare(f"{arguments.what} {n}", make_field, methods, n, arguments.trials)
         print_table(
             f"{title}, n = {n}, {arguments.trials} trials", GaussianErrors.columns, found[n]
         )
@@ -107,14 +120,14 @@ def sparsity(arguments):
     """Figure 2 (d): MMD at n = 20 while the connectivity radius grows."""
     methods = {name: METHODS[name] for name in METHODS if name != "Langevin"}
     found = {}
-    for radius in (1, 2, 3, 5, 8, 14):
+    for radius in RADII:
         edges = edges_within(10, radius)
 
         def make_field(rng, edges=edges):
             return gaussian_field(edges, 100, rng)
 
         degree = round(2 * len(edges) / 100, 1)
-        found[degree] = compare(make_field, methods, 20, arguments.trials)
+        found[degree] = compare(f"sparsity {degree}", make_field, methods, 20, arguments.trials)
         print_table(f"mean degree {degree}, n = 20", GaussianErrors.columns, found[degree])
     if arguments.picture:
         draw(found, methods, GaussianErrors.columns, "mean degree", arguments.picture)
@@ -125,9 +138,11 @@ def figure1(arguments):
     methods = {name: METHODS[name] for name in METHODS if name != "Langevin"}
     found = {}
     for d in (1, 2, 5, 10, 20, 50, 100):
-        found[d] = compare(
-            lambda rng, d=d: GaussianMRF(np.eye(d), np.zeros(d)), methods, 100, arguments.trials
-        )
+
+        def make_field(rng, d=d):
+            return GaussianMRF(np.eye(d), np.zeros(d))
+
+        found[d] = compare(f"figure1 {d}", make_field, methods, 100, arguments.trials)
         print_table(f"N(0, I), d = {d}, n = 100", GaussianErrors.columns, found[d])
     if arguments.picture:
         draw(found, methods, GaussianErrors.columns, "dimension", arguments.picture)

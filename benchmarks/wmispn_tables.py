@@ -92,7 +92,8 @@ def likelihoods(name):
                 found = list(candidates(table.rows("train"), table.cardinalities))
             except ImportError:
                 continue
-            circuits[peer] = max(found, key=lambda c: table.interval_score(c, valid))
+            if found:
+                circuits[peer] = max(found, key=lambda c: table.interval_score(c, valid))
         for model, circuit in circuits.items():
             own = scores.setdefault(model, {"bins": [], "intervals": []})
             own["bins"].append(table.bin_score(circuit, test, n_bins))
