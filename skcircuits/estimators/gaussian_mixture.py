@@ -240,7 +240,7 @@ class GaussianMixtureDensity(CircuitDensity):
 
     _given_pool = None  # choices of an earlier fit, in clones that keep them
     _given_fits = None  # fits of its candidates to some of the rows
-    _given_histograms = None  # columns that have some
+    _given_grouped = None  # columns of the rows that are grouped
     _given_start = None  # the same mixture without grouped columns, of some of the rows
 
     def __init__(
@@ -367,12 +367,11 @@ class GaussianMixtureDensity(CircuitDensity):
 
     def _group_columns(self, rows):
         """The numerical columns that are left to no Gaussian, by their index."""
+        if self._given_grouped is not None:
+            return self._given_grouped
         X = grouped_rows(rows.X, self._category_groups)
         cardinalities = grouped_cardinalities(self._schema.cardinalities, self._category_groups)
-        histograms = self.histograms
-        if self._given_histograms is not None:
-            histograms = self._given_histograms
-        return grouped_columns(X, _weights(rows), cardinalities, self.point_masses, histograms)
+        return grouped_columns(X, _weights(rows), cardinalities, self.point_masses, self.histograms)
 
     def _frequent_values(self, rows):
         """Frequent values that Gaussians spread, each with its frequency, by column."""
@@ -474,7 +473,7 @@ class GaussianMixtureDensity(CircuitDensity):
             X=rows.X,
         )
         # They have done their part
-        self._given_fits = self._given_start = self._given_histograms = None
+        self._given_fits = self._given_start = self._given_grouped = None
         self._keep(result.state, table)
         self._check_convergence(result.converged, len(result.state) == n_members)
 
@@ -627,7 +626,11 @@ def _weights(rows):
 def _progress(states, n_members):
     """Which mixture of a pool is being learned, and how far it is."""
     of_pool = f"mixture {len(states)} of {n_members}, " if n_members > 1 else ""
-    return f"{of_pool}log posterior {states[-1].lower_bound:.6g} per row"
+    state = states[-1]
+    if not state.has_fixed_prior:  # posteriors under different priors cannot be compared
+        value = state.log_likelihood / (state.total_weight or 1.0)
+        return f"{of_pool}log likelihood {value:.6g} per row, the prior is being learned"
+    return f"{of_pool}log posterior {state.lower_bound:.6g} per row"
 
 
 def _check_size(table):

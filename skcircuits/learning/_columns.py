@@ -327,6 +327,36 @@ class ColumnCells:
         codes[np.isnan(values)] = np.nan
         return codes
 
+    def log_densities(self, values: FloatArray) -> FloatArray:
+        """Log densities of values (n,) within their cells, 0 for point masses; NaN if missing."""
+        codes = self.encode(values)
+        place = np.nan_to_num(codes).astype(np.intp)
+        beyond = np.maximum(self.edges[0] - values, values - self.edges[-1]) / self._tail_scale
+        widths = np.concatenate([np.ones(self._n_atoms), np.diff(self.edges), np.ones(2)])
+        logs = np.where(
+            place < self.n_cells - 2, -np.log(widths)[place], -beyond - np.log(self._tail_scale)
+        )
+        return np.where(np.isnan(codes), np.nan, logs)
+
+    def below(self, limits: FloatArray) -> FloatArray:
+        """Fractions (n_cells, L) of the cells that lie below some limits (L,)."""
+        lower, width = self.edges[:-1, None], np.diff(self.edges)[:, None]
+        gaps = np.maximum(self.edges[0] - limits, 0.0), np.maximum(limits - self.edges[-1], 0.0)
+        left, right = (np.exp(-gap / self._tail_scale) for gap in gaps)
+        return np.vstack(
+            [
+                self.column.atoms[:, None] < limits,
+                np.clip((limits - lower) / width, 0.0, 1.0),
+                left,
+                1.0 - right,
+            ]
+        )
+
+    @property
+    def _tail_scale(self) -> float:
+        """Mean distance from the intervals in either tail."""
+        return float(max(self.column.scale, self.column.resolution))
+
     def choose_smoother(
         self, counts: FloatArray, pseudo_count: float
     ) -> tuple[FloatArray, FloatArray]:
@@ -400,7 +430,7 @@ class ColumnCells:
             self.column.atoms,
             probabilities[: self._n_atoms],
             probabilities[-2:],
-            [max(self.column.scale, self.column.resolution)] * 2,
+            [self._tail_scale] * 2,
         )
 
 

@@ -263,11 +263,19 @@ def test_many_factors_are_evaluated_as_dense_covariances(n_factors, unit):
     np.testing.assert_allclose(circuit.root.covariance, density.covariances_[0], rtol=1e-9)
 
 
-def test_verbose_lines_tell_the_log_posterior(capsys):
-    X = np.random.default_rng(0).normal(size=(40, 2))
-    GaussianMixtureDensity(n_components=1, covariance_type="tied", verbose=1).fit(X)
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("[GaussianMixtureDensity] iteration 1: log posterior -")
+def test_verbose_lines_tell_log_posteriors_under_one_prior(capsys):
+    """Priors that are still being learned have posteriors that cannot be compared."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4)) @ rng.normal(size=(4, 4))
+    settings = {"n_components": 3, "covariance_type": "shrunk", "pool": 1, "random_state": 0}
+    density = GaussianMixtureDensity(**settings, max_iter=60, tol=0.0, verbose=2)
+    with pytest.warns(UserWarning, match="converge"):
+        density.fit(X)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("[GaussianMixtureDensity] iteration 1: log likelihood -")
+    bounds = [float(line.split("log posterior ")[1].split()[0]) for line in lines[30:]]
+    assert len(bounds) == 30 and np.diff(bounds).min() >= 0.0
+    assert "posterior" not in lines[10]
 
 
 def test_batches_of_complete_rows_average_their_moments():

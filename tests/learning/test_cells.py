@@ -52,6 +52,24 @@ def test_outermost_cells_are_narrow_where_tails_are_long():
     assert abs(np.mean(errors)) < 0.03
 
 
+def test_densities_within_cells_and_fractions_below_limits_are_those_of_units():
+    rng = np.random.default_rng(1)
+    values = np.concatenate([np.zeros(60), rng.normal(5.0, 1.0, size=140).round(1)])
+    cells = make_cells(values)
+    probabilities = cells.normalized(rng.random(cells.n_cells))
+    circuit = Circuit(cells.unit(probabilities))
+    asked = np.array([-3.0, 0.0, 0.01, 4.6, 5.033, 20.0])
+    expected = np.log(probabilities[cells.encode(asked).astype(int)]) + cells.log_densities(asked)
+    np.testing.assert_allclose(circuit.log_prob(asked[:, None]), expected, rtol=1e-12)
+    assert np.isnan(cells.log_densities(np.array([np.nan]))).all()
+    limits = np.array([-3.0, 0.01, 4.6, 5.033, 20.0])
+    below = np.exp(circuit.log_prob_box(np.full((5, 1), np.nan), limits[:, None]))
+    np.testing.assert_allclose(probabilities @ cells.below(limits), below, rtol=1e-9)
+    # A point mass does not lie below itself
+    mass = probabilities @ np.diff(cells.below(np.array([0.0, np.nextafter(0.0, 1.0)])))[:, 0]
+    assert mass == pytest.approx(probabilities[0])
+
+
 def test_units_give_each_cell_its_probability():
     rng = np.random.default_rng(1)
     values = np.concatenate([np.zeros(60), rng.normal(5.0, 1.0, size=140).round(1)])

@@ -27,6 +27,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     TransformedMixture,
     try_candidate,
 )
+from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import (
     Answers,
     Predictions,
@@ -158,10 +159,14 @@ class PairTables:
         ends = np.zeros((*below.shape[:2], 1))
         quarters = np.diff(np.concatenate([ends, below, 1.0 + ends], axis=2), axis=2)
         quarters = quarters[:, self._is_known] * weights[:, None, None]
-        state = mixture.state if isinstance(mixture, TransformedMixture) else mixture
+        if isinstance(mixture, TransformedMixture):
+            known = mixture.category_tables
+            log_tables = [known[j] for j in self.categorical.tolist()]
+        else:
+            log_tables = mixture.categories.log_probabilities
         return [
             _smoothed(_N_DRAWS * own)
-            for logs in state.categories.log_probabilities
+            for logs in log_tables
             for own in np.einsum("ka,kcq->caq", np.exp(logs), quarters)
         ]
 
@@ -227,7 +232,8 @@ class Expert:
     @classmethod
     def tree(cls, n_latent_states, **more):
         """A latent tree."""
-        return cls("latent_tree", tuple({"n_latent_states": n_latent_states, **more}.items()))
+        own = {"n_latent_states": n_latent_states, "max_iter": _N_PASSES, **more}
+        return cls("latent_tree", tuple(own.items()))
 
     @classmethod
     def pool(cls, pool, comparison):
@@ -245,14 +251,14 @@ class Expert:
     @property
     def candidate(self):
         """The candidate of the mixture learner; None if columns are transformed or grouped."""
-        return None if self.is_transformed else self.shape
+        return None if self.is_transformed or self.is_grouped else self.shape
 
     @property
     def shape(self):
-        """The candidate over the columns or over transformed ones; None if some are grouped."""
+        """The candidate over columns as they are, transformed or grouped; None if not fixed."""
         own = dict(self.parameters)
         shape, n_components = own.get("covariance_type"), own.get("n_components")
-        if shape is None or {"point_masses", "histograms"} & own.keys():
+        if shape is None:
             return None
         if n_components == "rows":
             return KERNELS
@@ -264,6 +270,23 @@ class Expert:
         return "transformation" in dict(self.parameters)
 
     @property
+    def is_grouped(self):
+        """Whether columns may be grouped."""
+        return bool({"point_masses", "histograms"} & dict(self.parameters).keys())
+
+    @property
+    def groups_key(self):
+        """What the groups of numbers depend on, the same for experts that have them in common."""
+        return dict(self.parameters).get("point_masses", False), self.columns
+
+    def groups_of(self, X, weights, cardinalities):
+        """Groups of the numbers of rows (n, d) of a Gaussian mixture, by column that has some."""
+        if not self.is_grouped:
+            return {}
+        point_masses = dict(self.parameters).get("point_masses", False)
+        return grouped_columns(X, weights, cardinalities, point_masses, self.columns or ())
+
+    @property
     def fit(self):
         """The fit to some of the rows."""
         return self.fits.get(self.candidate, self.trial)
@@ -272,7 +295,8 @@ class Expert:
     def start(self):
         """The fit to some of the rows as a start on others, None without one."""
         if isinstance(self.fit, TransformedMixture):
-            return self.fit.on_other_rows()
+            # Groups are those of the rows
+            return None if self.fit.grouped else self.fit.on_other_rows()
         return go_on(self.fit) if isinstance(self.fit, MixtureState) else None
 
     def going_on_from(self, fit, n_rows):
@@ -287,8 +311,11 @@ class Expert:
             return {}
         return {"max_iter": max(_LEAST_MORE, round(_MORE * n_rows / self.n_rows))}
 
-    def make(self, seed, limits=None, n_restarts=1, **more):
-        """The density, unfitted, with `more` parameters of mixtures; for a trial, its limits."""
+    def make(self, seed, limits=None, n_restarts=1, grouped=None, **more):
+        """The density, unfitted, with `more` parameters of mixtures; for a trial, its limits.
+
+        `grouped`: columns that are grouped in a mixture, if known.
+        """
         parameters = {**dict(self.parameters), "random_state": seed}
         limits = {} if limits is None else dict(limits)
         is_draft = limits.pop("is_draft", False)
@@ -299,18 +326,17 @@ class Expert:
         if self.family == "gaussian_mixture":
             density = GaussianMixtureDensity(tol=TRIAL_TOL, **{**parameters, **more})
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
-            density._given_histograms = self.columns
+            density._given_grouped = grouped
             # The weight was learned for the fit from this start; another start may end elsewhere.
             # Point masses are those of all rows in every family, not those of the trial's.
-            is_mixture = isinstance(self.trial, TransformedMixture)
-            density._given_start = self.trial if is_mixture else None
+            is_start = isinstance(self.trial, TransformedMixture) and not self.trial.grouped
+            density._given_start = self.trial if is_start else None
             return density
         if self.family == "wmispn":
             density = WMISPNDensity(**parameters)
             density._is_draft = is_draft
             return density
-        passes = {"max_iter": _N_PASSES, **parameters}
-        return HiddenChowLiuDensity(validation_fraction=None, **passes)
+        return HiddenChowLiuDensity(validation_fraction=None, **parameters)
 
     def described(self):
         """Description for users."""
@@ -423,11 +449,12 @@ class Trials:
         self._known = comparison.fits if comparison else {}
         # Trials of each expert on the splits so far, and the experts that had the whole trial
         self._trials, self._tried = {}, []
+        self._groups = {}  # groups of the numbers of the rows of a split, as experts have them
 
     def on_more_rows(self):
         """The same held-out rows, for experts fitted to as many others as there is time for."""
         more = copy.copy(self)
-        more.splits, more._known, more._trials, more._tried = [], {}, {}, []
+        more.splits, more._known, more._trials, more._tried, more._groups = [], {}, {}, [], {}
         for _, turns in self.splits:
             others = np.flatnonzero(~np.isin(self._table.source, turns[0].table.source))
             more.splits.append((self._table.take(others[:: 1 + len(others) // _MOST_ROWS]), turns))
@@ -463,9 +490,11 @@ class Trials:
     def _run_within(self, limits, experts, splits):
         """Try some experts within limits; a trial within closer ones goes on."""
         tasks = [
-            (expert, *split, known, limits[expert.family])
+            (expert, *split, known, limits[expert.family], self._groups_of(expert, i))
             for expert in experts
-            for split, known in zip(splits, self._begun(expert, limits), strict=False)
+            for i, (split, known) in enumerate(
+                zip(splits, self._begun(expert, limits), strict=False)
+            )
         ]
         # One call for all experts and splits: workers stay busy until the last trial
         trials = iter(
@@ -476,6 +505,17 @@ class Trials:
         )
         for expert in experts:
             self._trials[expert] = [next(trials) for _ in splits]
+
+    def _groups_of(self, expert, i):
+        """Groups of the numbers of the rows of a split, which several experts have in common."""
+        if expert.shape is None:
+            return {}
+        key = i, expert.groups_key
+        if key not in self._groups:
+            part = self.splits[i][0]
+            rows = self.X[part.source], part.weights, part.cardinalities
+            self._groups[key] = expert.groups_of(*rows)
+        return self._groups[key]
 
     def _begun(self, expert, limits):
         """What is known of the trial of an expert on each split: a trial, a fit or None."""
@@ -583,16 +623,17 @@ class _Trial(NamedTuple):
     limits: dict
 
 
-def _try(expert, part, turns, known, limits, X, schema, criterion, seed, pairs):
+def _try(expert, part, turns, known, limits, grouped, X, schema, criterion, seed, pairs):
     """Fit an expert to some rows within limits, and predict others.
 
-    `known`: the trial, or a fit of a mixture after some of the iterations; or None. `pairs`: tables
-    of pairs whose probabilities are compared, None if there are none.
+    `known`: the trial, or a fit of a mixture after some of the iterations; or None. `grouped`:
+    columns of the rows that are grouped in a mixture. `pairs`: tables of pairs whose probabilities
+    are compared, None if there are none.
     """
     if isinstance(known, _Trial):
         return known
     if expert.shape:
-        return _try_mixture(expert, part, turns, known, limits, X, criterion, seed, pairs)
+        return _try_mixture(expert, part, turns, known, limits, grouped, X, criterion, seed, pairs)
     bounds = mean_bounds(part.numbers)
     density, rows = _going_on(expert, known, limits, seed), part
     if limits.get("is_draft"):
@@ -617,20 +658,17 @@ def _going_on(expert, known, limits, seed):
     density = expert.make(seed, limits)
     if isinstance(known, WMISPNDensity):
         density._structure = known._structure
-    elif isinstance(known, GaussianMixtureDensity):
-        (state,) = known._states
-        density._given_start = TransformedMixture(state, known._map, known._units, known._grouped)
-        density.set_params(max_iter=max(1, density.max_iter - known.n_iter_))
     return density
 
 
-def _try_mixture(expert, part, turns, known, limits, X, criterion, seed, pairs):
+def _try_mixture(expert, part, turns, known, limits, grouped, X, criterion, seed, pairs):
     """Try a mixture without the circuit that it would be, which takes longer than iterations."""
     settings, limits_and_start = (expert.shape, EMSettings(), seed), {**limits, "begun": known}
-    if expert.is_transformed:
-        fit = TransformedMixture.learn(part, X, *settings, **limits_and_start)
+    if expert.is_transformed or expert.is_grouped:
+        columns = expert.is_transformed, grouped
+        fit = TransformedMixture.learn(part, X, *settings, *columns, **limits_and_start)
         # All turns are of the same rows
-        state, mapped = fit.state, fit.mapped(turns[0].table, X)
+        state, mapped = fit.state_over_cells, fit.mapped(turns[0].table, X)
     else:
         fit = state = try_candidate(part, *settings, **limits_and_start)
         mapped = None

@@ -50,12 +50,24 @@ def _below(fit, table, numerical, limits):
 
 def below_in_components(fit, table, limits):
     """Weights (K,) of components, and probabilities (K, c, L) of numbers below limits (c, L)."""
-    state = fit
-    if isinstance(fit, TransformedMixture):
-        state, table, limits = fit.state, fit.units, fit.sinh_map.normal(limits.T).T
+    if not isinstance(fit, TransformedMixture):
+        return fit.weights, _below_in_normals(fit, table, limits)
+    columns = np.flatnonzero(table.cardinalities == 0)
+    is_normal = fit.units.cardinalities[columns] == 0
+    below = np.empty((fit.state.n_components, *limits.shape))
+    own = limits[is_normal]
+    if fit.sinh_map is not None:
+        own = fit.sinh_map.normal(own.T).T
+    below[:, is_normal] = _below_in_normals(fit.state, fit.units, own)
+    for i in np.flatnonzero(~is_normal):
+        cells = fit.grouped[columns[i]].cells
+        below[:, i] = fit.cell_probabilities(columns[i]) @ cells.below(limits[i])
+    return fit.state.weights, below
+
+
+def _below_in_normals(state, table, limits):
     means, variances = _normal_marginals(state, table)
-    steps = (limits - means[:, :, None]) / np.sqrt(variances)[:, :, None]
-    return state.weights, ndtr(steps)
+    return ndtr((limits - means[:, :, None]) / np.sqrt(variances)[:, :, None])
 
 
 def _normal_marginals(state, table):

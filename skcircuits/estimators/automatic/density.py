@@ -274,14 +274,19 @@ class AutomaticDensity(CircuitDensity):
             self._weights = self._given_weights
             self.selection_ = [{**e.described(), "weight": w} for e, w in self._weights.items()]
         seeds = generator.integers(np.iinfo(np.int32).max, size=len(self._weights)).tolist()
-        self.densities_ = [
-            expert.make(
+        cardinalities, groups = schema.cardinalities, {}
+        self.densities_ = []
+        for (expert, weight), own in zip(self._weights.items(), seeds, strict=True):
+            if expert.shape and expert.groups_key not in groups:
+                # Several members have the same
+                groups[expert.groups_key] = expert.groups_of(rows.X, rows.weight, cardinalities)
+            density = expert.make(
                 own,
                 n_restarts=_n_restarts(weight, rows.X.size, self.selection),
+                grouped=groups.get(expert.groups_key),
                 **(expert.going_on(len(rows.X)) if by_cells else {}),
             )
-            for (expert, weight), own in zip(self._weights.items(), seeds, strict=True)
-        ]
+            self.densities_.append(density)
         self._fit_members(self.densities_, rows, schema)
         # Fits to some of the rows have done their part: clones for draws start afresh
         self._weights = {

@@ -35,6 +35,7 @@ from skcircuits.learning.gaussian_mixture._learner import (
     with_bandwidth_of,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
+from skcircuits.numerics._arrays import safe_log
 from skcircuits.protocols import FloatArray
 
 MAX_DENSE_COLUMNS = 40  # dense covariances of more columns are not tried
@@ -283,32 +284,77 @@ class TransformedMixture:
         candidate: Candidate,
         settings: EMSettings,
         seed: int,
+        is_transformed: bool,
+        grouped: dict[int, GroupedColumn],
         max_iter: int = TRIAL_STEPS,
         begun: TransformedMixture | None = None,
     ) -> TransformedMixture:
-        """Fit a candidate to some of the rows, over columns transformed as suits these rows.
+        """Fit a candidate to some of the rows, over columns grouped or transformed by these rows.
 
-        `X` (n, d): the rows from which the table of `part` was prepared; `begun`: the same fit
-        after some of the iterations, whose transformation and units stay.
+        `X` (n, d): the rows from which the table of `part` was prepared; `grouped`: columns of
+        these rows that are grouped; `begun`: the same fit after some of the iterations, whose
+        groups, transformation and units stay.
         """
-        cells, is_number = X[part.source], part.cardinalities == 0
+        grouped = begun.grouped if begun else grouped
+        cells, cardinalities = X[part.source], part.cardinalities.copy()
+        for j, own in grouped.items():
+            cells[:, j], cardinalities[j] = own.encode(cells[:, j]), own.n_groups
+        is_number = cardinalities == 0
         sinh_map = begun.sinh_map if begun else None
-        sinh_map = sinh_map or fit_sinh_map(cells[:, is_number], part.weights)
-        cells[:, is_number] = sinh_map.normal(cells[:, is_number])
+        if is_transformed and sinh_map is None:
+            sinh_map = fit_sinh_map(cells[:, is_number], part.weights)
+        if sinh_map is not None:
+            cells[:, is_number] = sinh_map.normal(cells[:, is_number])
         units = begun.units if begun else None
-        table = MixtureTable.prepare(cells, part.cardinalities, part.weights, units)
+        table = MixtureTable.prepare(cells, cardinalities, part.weights, units)
         known = begun.state if begun else None
         state = try_candidate(table, candidate, settings, seed, max_iter=max_iter, begun=known)
-        return cls(state, sinh_map, table.take(np.empty(0, dtype=np.intp)))
+        return cls(state, sinh_map, table.take(np.empty(0, dtype=np.intp)), grouped)
+
+    @property
+    def category_tables(self) -> dict[int, FloatArray]:
+        """Log probabilities (K, n_states) in each component, by column that has states."""
+        columns = np.flatnonzero(self.units.cardinalities).tolist()
+        return dict(zip(columns, self.state.categories.log_probabilities, strict=True))
+
+    def cell_probabilities(self, column: int) -> FloatArray:
+        """Probabilities (K, n_cells) of the cells of a grouped column in each component."""
+        return self.grouped[column].cell_probabilities(np.exp(self.category_tables[column]))
+
+    @property
+    def state_over_cells(self) -> MixtureState:
+        """The mixture, with probabilities of the cells of grouped columns."""
+        if not self.grouped:
+            return self.state
+        tables = {
+            j: safe_log(self.cell_probabilities(j)) if j in self.grouped else table
+            for j, table in self.category_tables.items()
+        }
+        categories = replace(self.state.categories, log_probabilities=tuple(tables.values()))
+        return replace(self.state, categories=categories)
 
     def mapped(self, table: MixtureTable, X: FloatArray) -> MappedRows:
-        """Numbers of a table, prepared from rows of `X` (n, d), in the columns of this mixture."""
-        assert self.sinh_map is not None
-        cells = X[np.ix_(table.source, np.flatnonzero(table.cardinalities == 0))]
-        numbers = (self.sinh_map.normal(cells) - self.units.location) / self.units.scale
-        log_units = ~np.isnan(cells) @ np.log(table.scale / self.units.scale)
-        log_slopes = self.sinh_map.log_slopes(cells) + log_units
-        return MappedRows(numbers, log_slopes, self.sinh_map, self.units, table)
+        """Cells of a table, prepared from rows of `X` (n, d), in the columns of this mixture."""
+        cells, is_number = X[table.source], table.cardinalities == 0
+        scale = np.ones(len(is_number))
+        scale[is_number] = table.scale
+        log_slopes, columns = np.zeros(len(cells)), []
+        for j in np.flatnonzero(self.units.cardinalities).tolist():
+            codes = cells[:, j]
+            if j in self.grouped:
+                own = self.grouped[j].cells
+                log_slopes += np.nan_to_num(own.log_densities(codes) + np.log(scale[j]))
+                codes = own.encode(codes)
+            columns.append(np.nan_to_num(codes, nan=-1.0).astype(np.int64))
+        is_normal = self.units.cardinalities == 0
+        numbers = normal = cells[:, is_normal]
+        log_slopes += ~np.isnan(numbers) @ np.log(scale[is_normal] / self.units.scale)
+        if self.sinh_map is not None:
+            normal = self.sinh_map.normal(numbers)
+            log_slopes += self.sinh_map.log_slopes(numbers)
+        normal = (normal - self.units.location) / self.units.scale
+        codes = np.stack(columns, axis=1) if columns else table.codes
+        return MappedRows(normal, codes, log_slopes, self.sinh_map, self.units, table)
 
     def on_other_rows(self) -> TransformedMixture:
         """The same mixture as a start on other rows."""

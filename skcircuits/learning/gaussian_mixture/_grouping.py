@@ -85,7 +85,11 @@ class GroupedColumn:
 
     def unit(self, probabilities: FloatArray) -> PiecewisePolynomial:
         """The distribution with probabilities (n_groups,) of the groups."""
-        return self.cells.unit(self.cells.normalized(probabilities[self.groups] * self.fractions))
+        return self.cells.unit(self.cell_probabilities(probabilities))
+
+    def cell_probabilities(self, probabilities: FloatArray) -> FloatArray:
+        """Probabilities (..., n_cells) of the cells from those of the groups (..., n_groups)."""
+        return self.cells.normalized(probabilities[..., self.groups] * self.fractions)
 
 
 def _left_out(

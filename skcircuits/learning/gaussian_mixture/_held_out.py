@@ -43,11 +43,12 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class MappedRows:
-    """Numbers of rows in the transformed columns and units of a mixture."""
+    """Rows in the transformed or grouped columns and units of a mixture."""
 
     numbers: FloatArray  # (n, c)
+    codes: IntArray  # (n, q), of categories and cells of grouped columns, -1 where missing
     log_slopes: FloatArray  # (n,), log density of a row in standard units less that in these
-    sinh_map: SinhMap
+    sinh_map: SinhMap | None
     units: MixtureTable  # of the transformed columns
     table: MixtureTable  # the same rows in standard units
 
@@ -56,6 +57,7 @@ class MappedRows:
     ) -> FloatArray:
         """Means (n, c) in standard units from moments (K, n, c) of each component."""
         own, table = self.units, self.table
+        assert self.sinh_map is not None
         means = own.location + own.scale * means
         cells = self.sinh_map.mean(means, variances * np.square(own.scale))
         result: FloatArray = np.einsum("kn,knc->nc", posterior, cells)
@@ -128,8 +130,8 @@ class HeldOutCells:
         Hidden cells are predicted, too, if they are the criterion.
         """
         table = self.table
-        numbers = mapped.numbers if mapped else table.numbers
-        joint = expect(state, numbers, table.codes, _groups(state, numbers))[2]
+        numbers, codes = (own := mapped or table).numbers, own.codes
+        joint = expect(state, numbers, codes, _groups(state, numbers))[2]
         log_slopes = mapped.log_slopes if mapped else 0.0
         nothing = np.zeros(len(numbers))
         cells = Predictions(nothing, nothing, nothing, nothing)

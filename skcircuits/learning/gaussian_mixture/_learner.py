@@ -73,7 +73,7 @@ class MixtureState:
     gaussians: FullGaussians | FactorGaussians
     categories: Categories
     log_likelihood: float = -np.inf  # before the last iteration, in original units
-    lower_bound: float = -np.inf  # log posterior per row; never falls once the prior is learned
+    lower_bound: float = -np.inf  # log posterior per row; never falls under a fixed prior
     n_iter: int = 0  # since its start
     step: int = 0  # in the schedule of the prior
     at_optimum: bool = False  # the last iteration gained less than the tolerance
@@ -84,6 +84,11 @@ class MixtureState:
     @property
     def n_components(self) -> int:
         return len(self.weights)
+
+    @property
+    def has_fixed_prior(self) -> bool:
+        """Whether `lower_bound` is under the prior of all later iterations."""
+        return self.step > _ADAPT_STEPS.stop
 
     @property
     def n_parameters(self) -> int:

@@ -32,14 +32,15 @@ def tried(rows, expert, criterion):
     turns = held_out.in_turns(_N_TURNS, rng) if criterion == "cells" else [held_out]
     pairs = None if criterion == "cells" else PairTables(rows, table.cardinalities)
     schema = WMISPNDensity(categorical_features=[3, 4]).fit(rows)._schema
-    asked = (part, turns, None, {"max_iter": 6}, rows, schema, criterion, 0, pairs)
+    grouped = expert.groups_of(rows[part.source], part.weights, part.cardinalities)
+    asked = (part, turns, None, {"max_iter": 6}, grouped, rows, schema, criterion, 0, pairs)
     trial = _try(expert, *asked)
     is_mixed = GaussianMixtureDensity(categorical_features=[3, 4], max_iter=1)
     with pytest.warns(UserWarning, match="converge"):
         density = is_mixed.set_params(**dict(expert.parameters)).fit(rows)
-    density._map = trial.fit.sinh_map if expert.is_transformed else None
-    state = trial.fit.state if expert.is_transformed else trial.fit
-    units = trial.fit.units if expert.is_transformed else part
+    density._map, density._grouped, state, units = None, grouped, trial.fit, part
+    if expert.is_transformed or expert.is_grouped:
+        density._map, state, units = trial.fit.sinh_map, trial.fit.state, trial.fit.units
     density._keep([state], units)
     return trial, density, part, turns, pairs
 
@@ -50,10 +51,24 @@ EXPERTS = [
     Expert.mixture("shrunk", 3, transformation="johnson"),
     Expert.mixture("tied", 2, location_model=True, transformation="johnson"),
 ]
+GROUPED = [
+    Expert.mixture("shrunk", 3, point_masses="frequent"),
+    Expert.mixture("tied", 2, location_model=True, point_masses="frequent"),
+    *with_histograms(
+        [
+            Expert.mixture("shrunk", 3, transformation="johnson"),
+            Expert.mixture("tied", 2, point_masses="frequent", transformation="johnson"),
+        ],
+        (1,),
+    ),
+]
 
 
-@pytest.mark.parametrize("expert", EXPERTS, ids=str)
+@pytest.mark.parametrize("expert", EXPERTS + GROUPED, ids=str)
 def test_log_densities_and_pairs_are_those_of_circuits(rows, expert):
+    if expert.is_grouped:  # a point mass at the first quartile, and rows in the tails
+        rows = rows.copy()
+        rows[:, 0] = np.where(rows[:, 0] < np.nanmedian(rows[:, 0]), 0.0, rows[:, 0])
     trial, density, _, (turn,), pairs = tried(rows, expert, "log_likelihood")
     bounds = None  # no means are asked for
     expected = turn.predict_by(density.circuit_, rows, "log_likelihood", bounds)
@@ -88,6 +103,7 @@ def test_columns_with_histograms_are_those_of_the_first_fit_alone():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.uniform(size=300), rng.normal(size=300)])
     (expert,) = with_histograms([Expert.mixture("shrunk", 3, transformation="johnson")], (0,))
-    density = expert.make(0).fit(X)
+    grouped = expert.groups_of(X, np.ones(len(X)), np.zeros(2, dtype=int))
+    density = expert.make(0, grouped=grouped).fit(X)
     again = density.fit(X[:, ::-1]).score_samples(X[:, ::-1])
     np.testing.assert_array_equal(again, clone(density).fit(X[:, ::-1]).score_samples(X[:, ::-1]))
