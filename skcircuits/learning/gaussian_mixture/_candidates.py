@@ -340,12 +340,12 @@ class TransformedMixture:
         scale[is_number] = table.scale
         log_slopes, columns = np.zeros(len(cells)), []
         for j in np.flatnonzero(self.units.cardinalities).tolist():
-            codes = cells[:, j]
+            column = cells[:, j]
             if j in self.grouped:
                 own = self.grouped[j].cells
-                log_slopes += np.nan_to_num(own.log_densities(codes) + np.log(scale[j]))
-                codes = own.encode(codes)
-            columns.append(np.nan_to_num(codes, nan=-1.0).astype(np.int64))
+                log_slopes += np.nan_to_num(own.log_densities(column) + np.log(scale[j]))
+                column = own.encode(column)
+            columns.append(np.nan_to_num(column, nan=-1.0).astype(np.int64))
         is_normal = self.units.cardinalities == 0
         numbers = normal = cells[:, is_normal]
         log_slopes += ~np.isnan(numbers) @ np.log(scale[is_normal] / self.units.scale)

@@ -17,6 +17,7 @@ much narrower than the shared covariance, but often of the same shape.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
@@ -133,17 +134,19 @@ class FullGaussians:
             scatter, counts = scatter[None], counts.sum(keepdims=True)
         # In proportion to its rows: with equal ridges, the component of most rows would be the
         # narrowest where columns determine one another, and take the rows of all others
-        updated = replace(self, ridges=_RIDGE * (counts / max(counts.sum(), 1e-300)))
-        rows, squares = updated._prior_rows(len(counts))
+        ridges = _RIDGE * (counts / max(counts.sum(), 1e-300))
+        rows, squares = self._prior_rows(ridges)
         covariances = (scatter + squares) / (counts + rows)[:, None, None]
         # Rounding differs across the diagonal
         covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
         shape = self.stack.shape if self.kind == "tied" else None
-        return replace(updated, stack=GaussianStack(means, covariances, shape))
+        return replace(self, ridges=ridges, stack=GaussianStack(means, covariances, shape))
 
-    def _prior_rows(self, n_covariances: int) -> tuple[FloatArray, FloatArray]:
-        """Rows in the prior of each covariance, (K,), and their sums of products (K, c, c)."""
-        ridges = np.broadcast_to(self.ridges, n_covariances)
+    def _prior_rows(self, ridges: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Rows in the prior of each covariance, (K,), and their sums of products (K, c, c).
+
+        `ridges` (K,): those of unit variance among them.
+        """
         unit = ridges[:, None, None] * np.eye(len(self.target))
         return self.strength + ridges, self.strength * self._targets() + unit
 
@@ -151,20 +154,22 @@ class FullGaussians:
         """Target of each covariance, (K, c, c), or (c, c) where it is the same for all."""
         return self.target * self._scaling() if self.kind == "shrunk" else self.target
 
-    @property
+    @cached_property
     def _seen(self) -> BoolArray:
         """Mask (c,) of the columns that have cells."""
         return np.broadcast_to(self.is_observed, len(self.target))
 
     def _scaling(self) -> FloatArray:
         """Factors (K, c, c) of the target, which leave columns without cells as they are."""
-        factors = np.where(self._seen, np.sqrt(self._scales())[:, None], 1.0)
+        factors = np.where(self._seen, np.sqrt(self._scales)[:, None], 1.0)
         return factors[:, :, None] * factors[:, None]
 
+    @cached_property
     def _scales(self) -> FloatArray:
         """Scales (K,) of the target for each component, the likeliest under its covariance."""
-        size = np.count_nonzero(self._seen)
-        own = np.where(np.outer(self._seen, self._seen), self.target, 0.0)
+        seen = self._seen
+        size = np.count_nonzero(seen)
+        own = np.where(seen[:, None] & seen, self.target, 0.0)
         traces = np.einsum("kij,ij->k", self.stack.precisions, own)
         scales = (self.strength + _SCALE_ROWS) * size
         scales = scales / np.maximum(self.strength * traces + _SCALE_ROWS * size, 1e-300)
@@ -213,7 +218,7 @@ class FullGaussians:
         """New means (K, c) and scatter around them: (K, c, c), or (c, c) where tied."""
         counts, first, second = sums
         total = counts + self.mean_count
-        centre = np.broadcast_to(self.mean_centre, self.stack.n_columns)
+        centre = np.zeros(self.stack.n_columns) + self.mean_centre
         means = (first + self.mean_count * centre) / (total + 1e-14)[:, None]
         of_prior = self.mean_count * np.outer(centre, centre)
         if self.kind == "tied":
@@ -225,11 +230,11 @@ class FullGaussians:
     def log_prior(self) -> float:
         """Log prior up to a constant, as the contribution of pseudo-rows."""
         stack = self.stack.distinct
-        rows, squares = self._prior_rows(stack.n_components)
+        rows, squares = self._prior_rows(np.zeros(stack.n_components) + self.ridges)
         log_prior = rows * stack.log_determinants
         log_prior += np.einsum("kij,kij->k", stack.precisions, squares)
         if self.kind == "shrunk":
-            scales, size = self._scales(), np.count_nonzero(self._seen)
+            scales, size = self._scales, np.count_nonzero(self._seen)
             log_prior += _SCALE_ROWS * size * scales
             log_prior -= (self.strength + _SCALE_ROWS) * size * np.log(scales)
         away = self.stack.means - self.mean_centre
