@@ -459,8 +459,10 @@ class _PolynomialIntervals(RestrictedIntervals):
         is_taken = np.isin(points, group.atoms) | (is_tail & (distance == 0.0))
         is_end = is_left | (~is_tail & (u > (start + stop) / 2.0))
         beside = np.nextafter(points, np.where(is_end, -np.inf, np.inf))
-        points = np.where(is_taken, beside, points)
+        points = np.clip(np.where(is_taken, beside, points), low[:, None], high[:, None])
         if len(group.atoms):
+            # Nothing lies beside a mass in an interval that is this point
+            height[np.isin(points, group.atoms)] = -1.0
             atoms = np.broadcast_to(group.atoms, (len(units), len(group.atoms)))
             height = np.hstack([height, self._atom_masses(group, units, low, high)])
             points = np.hstack([points, atoms])

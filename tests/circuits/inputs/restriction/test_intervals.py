@@ -193,6 +193,15 @@ def test_highest_points_of_polynomials(place):
         assert_allclose(np.exp(heights[row]), best, rtol=1e-6)
 
 
+def test_units_without_the_mass_at_a_point_are_impossible_there():
+    units = [
+        PiecewisePolynomial(0, [-1.0, 1.0], [0.7], [0.0], [0.3]),
+        PiecewisePolynomial(0, [-1.0, 2.0], [1.0]),
+    ]
+    known, places = restricted(units, [[NAN]], [[0.0]], [[0.0]])
+    assert_allclose(np.exp(known.log_max()[places, 0]), [0.3, 0.0])
+
+
 @pytest.mark.parametrize("family", ["gaussian", "polynomial"])
 def test_highest_densities_of_many_units_are_found_at_once(family, monkeypatch):
     """Evaluating all units at the point of each one would cost the square of their number."""
