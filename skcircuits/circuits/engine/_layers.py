@@ -153,12 +153,7 @@ class ProductLayer:
 
     def forward_linear(self, values: FloatArray, weights: SumWeights) -> None:
         """Multiply the values of the factors."""
-        out = values[self.units]
-        # Few values: one gather of all factors costs less than a call for each.
-        if values[0].size < MANY_VALUES:
-            np.multiply.reduce(values.take(self.children.T, axis=0), axis=0, out=out)
-        else:
-            _multiply(values, self._factors, out)
+        _multiply(values, self._factors, values[self.units])
 
     def backward_log(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
         """Hand the flow of each product to all its factors."""
