@@ -448,10 +448,13 @@ class _PolynomialIntervals(RestrictedIntervals):
         # A tail is highest where it is nearest to its edge
         distance = np.where(is_tail, start, 0.0)
         rates = pieces.rates[places]
-        tail = pieces.masses[places] * rates * np.exp(-rates * distance)
-        height = np.where(is_tail, tail, np.maximum(height, 0.0) / pieces.widths[places])
+        # Far out, only its logarithm is in the range of floats
+        with np.errstate(over="ignore"):
+            tail = safe_log(pieces.masses[places] * rates) - rates * distance
+        inner = safe_log(np.maximum(height, 0.0) / pieces.widths[places])
+        height = np.where(is_tail, tail, inner)
         # Empty parts are no place for a mode, but for intervals that are a point
-        height[(stop <= start) & (low < high)[:, None]] = -1.0
+        height[(stop <= start) & (low < high)[:, None]] = -np.inf
         is_left = pieces.is_left[places]
         step = np.where(is_left, -distance, distance) + pieces.widths[places] * u
         points = np.clip(pieces.starts[places] + step, low[:, None], high[:, None])
@@ -462,13 +465,13 @@ class _PolynomialIntervals(RestrictedIntervals):
         points = np.clip(np.where(is_taken, beside, points), low[:, None], high[:, None])
         if len(group.atoms):
             # Nothing lies beside a mass in an interval that is this point
-            height[np.isin(points, group.atoms)] = -1.0
+            height[np.isin(points, group.atoms)] = -np.inf
             atoms = np.broadcast_to(group.atoms, (len(units), len(group.atoms)))
-            height = np.hstack([height, self._atom_masses(group, units, low, high)])
+            on_atoms = safe_log(self._atom_masses(group, units, low, high))
+            height = np.hstack([height, on_atoms])
             points = np.hstack([points, atoms])
         chosen = np.arange(len(units)), height.argmax(axis=1)
-        log_height = safe_log(np.maximum(height[chosen], 0.0))
-        return np.clip(points[chosen], low, high), log_height
+        return np.clip(points[chosen], low, high), height[chosen]
 
 
 def _merge(left: _Moments, right: _Moments) -> _Moments:
