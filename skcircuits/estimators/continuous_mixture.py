@@ -281,6 +281,9 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_mixture")
 
+    def _add_new_integers(self, rows):
+        """Keep the states: scores do without the circuit."""
+
     def _log_density(self, X):
         # Over all components at once, which the circuit holds as units of their own; density
         # inside bins is the circuit's.

@@ -350,7 +350,8 @@ class GaussianMixtureDensity(CircuitDensity):
         vars(self).update(self._attributes(states, table))
 
     def _n_parameters(self):
-        found = super()._n_parameters()
+        # Units of grouped columns are counted by their groups, new integers included
+        found = super()._n_parameters() + self._n_given
         for unit in self.circuit_.plan.units:
             if isinstance(unit, PiecewisePolynomial):
                 found += self._grouped[unit.variable].n_groups - 1 - unit.n_free_parameters

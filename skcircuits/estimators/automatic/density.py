@@ -205,6 +205,10 @@ class AutomaticDensity(CircuitDensity):
         if self.selection == "log_likelihood":  # imputers never evaluate the whole mixture
             self.log_likelihood_ = self._mean_log_likelihood(rows)
 
+    def _add_new_integers(self, rows):
+        # The densities have them already, and the columns of theirs that are codes have none
+        self._n_given = sum(density._n_given for density in self.densities_)
+
     def _near_ranges(self, rows):
         """Bounds (2, d) of numbers that are not far off, which predict no other cells."""
         near = np.array([near_range(column, rows.weight) for column in rows.X.T]).T

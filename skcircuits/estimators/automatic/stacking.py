@@ -160,6 +160,10 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
             **{name: e if _is_dropped(e) else next(fitted) for name, e in self.estimators}
         )
 
+    def _add_new_integers(self, rows):
+        # The densities have them already
+        self._n_given = sum(member._n_given for member in self.estimators_)
+
     def _members(self, seeds, is_last=True):
         """Unfitted copies of the densities, seeded where they have no seed."""
         if self._given is not None:

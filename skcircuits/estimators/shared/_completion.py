@@ -5,18 +5,25 @@ new one occurs: nothing is known of how many there are. Numbers are ordered, so 
 probability is divided among them: a third each lies between the least and the greatest known number
 and, falling exponentially, beyond either. Integers have the probability of a unit, other numbers
 that of the interval in which they were recorded.
+
+Circuits give new integers between known ones the same probability, so that all queries agree: a
+known integer shares its state with the new ones that are nearest to it. Integers with even spaces,
+such as the years 1950, 1960 and 1970, leave none between them.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from skcircuits.circuits import Circuit, PiecewisePolynomial
+from skcircuits.circuits import Categorical, Circuit, PiecewisePolynomial
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
+from skcircuits.circuits.structure.units import rebuild
 from skcircuits.exceptions import ZeroProbabilityError, warn
+from skcircuits.learning._columns import MAX_GRID
 from skcircuits.numerics._random import draw_states
 
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
+_MOST_NEW = 0.5  # rows of a new integer: fewer than of one that occurred once
 _N_TURNS = 6  # in which the cells of rows are hidden: few of them at once
 
 
@@ -219,6 +226,81 @@ class NewStates:
             new = is_new[:, j]
             total[new] += self.log_masses[j] + _log_fraction(X[new, j], self.numbers[j])
         return total
+
+
+@dataclass(frozen=True)
+class SharedStates:
+    """The known integers of a column, each with the new ones that are nearest to it.
+
+    `numbers`: all multiples of their step from the least to the greatest known one; `owners`: the
+    known integer whose state each has; `inside`: its probability within the state.
+    """
+
+    numbers: np.ndarray
+    owners: np.ndarray
+    inside: np.ndarray
+
+    @classmethod
+    def learn(cls, known, cells, weight):
+        """Share the states of some increasing integers; None if no others are between them.
+
+        `cells` (n,) with `weight` (n,): the column in the training rows.
+        """
+        steps = np.diff(known)
+        if not (known == np.floor(known)).all() or not 1.0 <= steps.max(initial=0.0) < MAX_GRID:
+            return None
+        step = np.gcd.reduce(steps.astype(np.int64))
+        numbers = np.arange(known[0], known[-1] + step, step)
+        if not len(known) < len(numbers) <= MAX_GRID:
+            return None
+        owners = known[np.abs(numbers[:, None] - known).argmin(axis=1)]
+        is_new = ~np.isin(numbers, known)
+        n_rows = weight[~np.isnan(cells)].sum()
+        # The third of new numbers that lies between the known ones
+        n_new = np.exp(_log_new_mass(cells, weight)) * (n_rows + 1.0) / (3.0 * is_new.sum())
+        rows = ((cells == numbers[:, None]) * weight).sum(axis=1)
+        rows[is_new] = min(_MOST_NEW, n_new)
+        # A point of a grid need not have any row
+        rows[~is_new] = np.maximum(rows[~is_new], 1.0)
+        totals = np.bincount(np.searchsorted(known, owners), rows)
+        return cls(numbers, owners, rows / totals[np.searchsorted(known, owners)])
+
+    def shared(self, unit):
+        """Input unit over all numbers, from one over the known ones."""
+        if isinstance(unit, PiecewisePolynomial):
+            masses = dict(zip(unit.atoms.tolist(), unit.atom_masses.tolist(), strict=True))
+            own = [masses.get(owner, 0.0) for owner in self.owners.tolist()]
+            more = {"atoms": self.numbers, "atom_masses": own * self.inside}
+            return type(unit)(**{**unit.parameters(), **more})
+        states = self.owners.astype(np.intp)
+        # Units may list fewer states than others
+        probabilities = np.zeros(max(unit.n_states, states[-1] + 1))
+        probabilities[: unit.n_states] = unit.probabilities
+        probabilities[self.numbers.astype(np.intp)] = probabilities[states] * self.inside
+        return Categorical(unit.variable, probabilities)
+
+
+def with_new_integers(circuit, rows, is_integral):
+    """Circuit in which no integer between known ones is impossible, and these integers by column.
+
+    `is_integral` (d,): mask of the numerical columns of integers; `rows`: the training rows.
+    """
+    found = {
+        j: own
+        for j, known in numbers_with_masses(circuit, rows.X, ~is_integral).items()
+        if (own := SharedStates.learn(known, rows.X[:, j], rows.weight)) is not None
+    }
+    if not found:
+        return circuit, {}
+
+    def converted(unit):
+        is_over_states = isinstance(unit, (DiscreteUnit, PiecewisePolynomial))
+        if not is_over_states or unit.variable not in found:
+            return unit
+        return found[unit.variable].shared(unit)
+
+    numbers = {j: own.numbers for j, own in found.items()}
+    return Circuit(rebuild(circuit.root, converted)), numbers
 
 
 def numbers_with_masses(circuit: Circuit, X: np.ndarray, is_categorical: np.ndarray):

@@ -7,6 +7,7 @@ import dataclasses
 from abc import ABCMeta, abstractmethod
 from dataclasses import replace
 from html import escape
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin, clone
@@ -33,6 +34,7 @@ from skcircuits.estimators.shared._completion import (
     NewStates,
     completed_or_marginal,
     numbers_with_masses,
+    with_new_integers,
 )
 from skcircuits.estimators.shared._fitting import TrainingRows, drive
 from skcircuits.estimators.shared.queries._mixin import ConditionalDensity, QueriesMixin
@@ -145,6 +147,7 @@ class BaseDensity(
     """
 
     _is_draw = False
+    _integers: ClassVar[dict] = {}  # by column whose integers are states, with those in between
     _counts_rows = False  # rows are held out, or learned in blocks: integer weights are rows, too
     # Where answers are averaged: least and largest means (d,) of columns, and weights (K, d)
     _mean_bounds = None
@@ -204,10 +207,12 @@ class BaseDensity(
         check_observed(X, sample_weight)
         generator = self._make_generator()
         rows = self._training_rows(X, sample_weight)
+        self._integers = {}
         self._prepare_rows(rows, groups)
         self._expect_new_states(rows)
         viewed = self._add_validation(self._view_rows(rows), validation, generator)
         self._fit_rows(viewed, generator)
+        self._add_new_integers(rows)
         # Some densities learn only now which numbers are states
         self._expect_new_states(rows)
         return self
@@ -218,12 +223,15 @@ class BaseDensity(
 
     def _expect_new_states(self, rows):
         """Learn how probable new states are, from rows as they came: states may join some."""
-        numbers = self._numbers_as_states(rows)
+        numbers = self._numbers_as_states(rows) | self._integers
         self._new_states = NewStates.learn(rows, self._schema.is_categorical, numbers)
 
     def _numbers_as_states(self, rows):
         """Numbers that are states, by numerical column that has no other numbers in the rows."""
         return {}
+
+    def _add_new_integers(self, rows):
+        """Give integers between those of the rows, which are states, a probability."""
 
     def _prepare_rows(self, rows, groups=None):
         """Learn how this density sees the cells of a table: rare categories as one state."""
@@ -289,6 +297,8 @@ class BaseDensity(
         known categories are conditional on the category being known. The same holds for new
         numbers if all numbers of a column are states or point masses: this probability is divided
         among them, a third each between the least and the greatest known number and beyond either.
+        Circuits hold the new integers between known ones as states, whose probabilities are part of
+        the sum of one.
         """
         encoded = self._read_table(X)
         log_density = self._log_density(encoded)
@@ -404,6 +414,8 @@ class CircuitDensity(BaseDensity):
     The circuit is over original units, with categories given by their codes in ``categories_[j]``.
     """
 
+    _n_given = 0  # parameters of input units that were not learned
+
     @available_if(_is_over_numbers)
     def grad_log_prob(self, X):
         """Compute the gradient of the log density, for Stein methods of continuous targets.
@@ -455,6 +467,11 @@ class CircuitDensity(BaseDensity):
             return super()._numbers_as_states(rows)
         return numbers_with_masses(self.circuit_, rows.X, self._schema.is_categorical)
 
+    def _add_new_integers(self, rows):
+        circuit, self._integers = with_new_integers(self.circuit_, rows, self._schema.is_integral)
+        self._n_given = circuit.n_parameters - self.circuit_.n_parameters
+        self.circuit_ = circuit
+
     def _log_density(self, X):
         return self.circuit_.log_prob(self._known(X))
 
@@ -489,11 +506,15 @@ class CircuitDensity(BaseDensity):
 
     def _n_parameters(self):
         # Equal parts of a state are no parameters
-        return self.circuit_.n_parameters - sum(
-            unit.n_free_parameters
-            - self._category_groups[unit.variable].n_free_parameters(unit.possible_states())
-            for unit in self.circuit_.plan.units
-            if isinstance(unit, DiscreteUnit) and unit.variable in self._category_groups
+        return (
+            self.circuit_.n_parameters
+            - self._n_given
+            - sum(
+                unit.n_free_parameters
+                - self._category_groups[unit.variable].n_free_parameters(unit.possible_states())
+                for unit in self.circuit_.plan.units
+                if isinstance(unit, DiscreteUnit) and unit.variable in self._category_groups
+            )
         )
 
     def _target(self):
@@ -659,7 +680,10 @@ class StatesMixin:
         return self._states.numbers(self._schema.is_categorical)
 
     def _known(self, X):
-        return self._states.known(X)
+        known = self._states.known(X)
+        for j, numbers in self._integers.items():
+            known[:, j] = np.where(np.isin(X[:, j], numbers), X[:, j], known[:, j])
+        return known
 
 
 class DiscreteDensity(StatesMixin, CircuitDensity):
