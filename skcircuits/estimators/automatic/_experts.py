@@ -14,6 +14,7 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
+from skcircuits.circuits.inputs.johnson import SinhMap
 from skcircuits.estimators.automatic._marginals import are_misfit, below_in_components
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
@@ -35,16 +36,19 @@ from skcircuits.learning.gaussian_mixture._held_out import (
     split_table,
 )
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, MixtureState, go_on
+from skcircuits.learning.gaussian_mixture._table import fit_sinh_map
 from skcircuits.parallel import Parallel, delayed
 
 # Weight of the prior, in held-out cells: few cells cannot distinguish densities, and equal
 # weights are hard to beat by chance
 _PRIOR_CELLS = 10.0
+_PRIOR_NUMBERS = 5.0  # of one column, whose errors are in units of their own variance
 _QUANTILES = (0.25, 0.5, 0.75)
 _PRIOR_ROWS = 0.5  # spread evenly over the cells of a pair
 _LEAST_ROWS = 20  # rows with both cells of a pair observed, for a misfit to count
 _MANY_ROWS = 2000  # from here on more components and states are tried
 _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
+_LEAST_VARIANCE = 1e-10  # of errors of cells, in standard units
 _LEAST_WEIGHT = 0.05  # experts with a smaller weight are dropped
 _LEAST_PROMISE = 0.02  # those with a smaller one after a short trial get no whole trial
 _MOST_ROWS = 10_000  # for the weights of chosen experts
@@ -84,8 +88,9 @@ def stacking_weights(parts, prior=_PRIOR_CELLS, centre=None):
     means, truth, number_weights, likelihoods, log_weights = (
         np.concatenate(arrays) for arrays in zip(*parts, strict=True)
     )
-    weighted = means * number_weights[:, None]
-    quadratic, linear = weighted.T @ means, weighted.T @ truth
+    # Weights have sum one, so that errors are averaged as means are, and nothing cancels
+    errors = means - truth[:, None]
+    quadratic = (errors * number_weights[:, None]).T @ errors
     n_members = means.shape[1]
     own_prior = prior * (np.full(n_members, 1.0 / n_members) if centre is None else centre)
     scale = 1.0 / (len(truth) + len(log_weights) + prior)
@@ -94,9 +99,9 @@ def stacking_weights(parts, prior=_PRIOR_CELLS, centre=None):
         weights = np.exp(logits - logits.max())
         weights = np.maximum(weights / weights.sum(), 1e-300)
         average = likelihoods @ weights
-        loss = weights @ quadratic @ weights - 2.0 * linear @ weights
+        loss = weights @ quadratic @ weights
         loss -= log_weights @ np.log(average) + own_prior @ np.log(weights)
-        gradient = 2.0 * (quadratic @ weights - linear)
+        gradient = 2.0 * (quadratic @ weights)
         gradient -= (log_weights / average) @ likelihoods
         # by the logits; the prior's part is written out, where a weight may vanish
         slopes = weights * (gradient - weights @ gradient) - own_prior + prior * weights
@@ -105,6 +110,26 @@ def stacking_weights(parts, prior=_PRIOR_CELLS, centre=None):
     found = minimize(objective, np.log(own_prior / prior), jac=True, method="L-BFGS-B")
     weights = np.exp(found.x - found.x.max())
     return weights / weights.sum()
+
+
+def _in_units_of_errors(answers, weights, sinh_map):
+    """Answers about a number whose squared errors count relative to their variance.
+
+    The variance is the smallest mean square of a density, or of their average with some `weights`:
+    small errors distinguish densities that nearly know a number. In skewed columns, errors grow
+    with the number, and a few large ones would decide. They are weighed as if they had equal
+    variances where `sinh_map` makes the column nearly normal, by its slope at the average
+    prediction. Such weights depend on predictions alone, so that the best average is still a mean.
+    """
+    if not len(answers.truth):
+        return answers
+    average = answers.means @ weights
+    slopes = np.exp(sinh_map.log_slopes(average[:, None]))
+    own = answers.number_weights * np.square(slopes)
+    predicted = np.column_stack([answers.means, average])
+    squares = own @ np.square(predicted - answers.truth[:, None]) / answers.number_weights.sum()
+    # As in a Gaussian log likelihood
+    return answers._replace(number_weights=own / (2.0 * max(squares.min(), _LEAST_VARIANCE)))
 
 
 class PairTables:
@@ -529,10 +554,7 @@ class Trials:
 
         The prior is reduced in proportion to the experts that are left out.
         """
-        parts = [
-            turn.answers(predictions, self.criterion)
-            for turn, predictions in self._predictions(experts)
-        ]
+        parts = [answers for _, answers in self._answers(experts)]
         if self._pairs:
             for i, (_, turns) in enumerate(self._splits_of(experts)):
                 tables = [self._trials[expert][i].pairs for expert in experts]
@@ -549,20 +571,33 @@ class Trials:
         # A single expert has nothing to weigh
         if len(centre) == 1:
             return found
-        asked = [
-            (turn, turn.answers(predictions, self.criterion))
-            for turn, predictions in self._predictions(list(weights))
-        ]
+        asked = list(self._answers(list(weights)))
+        maps = self._sinh_maps()
         for j in range(self.X.shape[1]):
             parts = [turn.of_column(answers, j) for turn, answers in asked]
-            found[:, j] = stacking_weights(parts, centre=centre)
+            own = Answers(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+            if j in maps:
+                own = _in_units_of_errors(own, centre, maps[j])
+                found[:, j] = stacking_weights([own], _PRIOR_NUMBERS, centre)
+            else:
+                found[:, j] = stacking_weights([own], centre=centre)
         return found
 
-    def _predictions(self, experts):
-        """Each turn of held-out rows, with the predictions of its hidden cells by some experts."""
+    def _sinh_maps(self):
+        """Maps that make numbers nearly normal, by column."""
+        table = self._table
+        whole = fit_sinh_map(table.numbers, table.weights)
+        numerical = np.flatnonzero(table.cardinalities == 0).tolist()
+        return {
+            j: SinhMap(whole.centers[[i]], whole.curvatures[[i]]) for i, j in enumerate(numerical)
+        }
+
+    def _answers(self, experts):
+        """Each turn of held-out rows, with the answers of some experts to its hidden cells."""
         for i, (_, turns) in enumerate(self._splits_of(experts)):
             for k, turn in enumerate(turns):
-                yield turn, [self._trials[expert][i].predictions[k] for expert in experts]
+                predictions = [self._trials[expert][i].predictions[k] for expert in experts]
+                yield turn, turn.answers(predictions, self.criterion)
 
     def _splits_of(self, experts):
         """The splits on which all of some experts were tried."""
