@@ -48,6 +48,7 @@ _PRIOR_ROWS = 0.5  # spread evenly over the cells of a pair
 _LEAST_ROWS = 20  # rows with both cells of a pair observed, for a misfit to count
 _MANY_ROWS = 2000  # from here on more components and states are tried
 _N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
+_MAP_ROWS = 300  # tell shapes of columns well enough
 _LEAST_VARIANCE = 1e-10  # of errors of cells, in standard units
 _LEAST_WEIGHT = 0.05  # experts with a smaller weight are dropped
 _LEAST_PROMISE = 0.02  # those with a smaller one after a short trial get no whole trial
@@ -110,6 +111,12 @@ def stacking_weights(parts, prior=_PRIOR_CELLS, centre=None):
     found = minimize(objective, np.log(own_prior / prior), jac=True, method="L-BFGS-B")
     weights = np.exp(found.x - found.x.max())
     return weights / weights.sum()
+
+
+def rough_sinh_map(table):
+    """Map that makes numbers nearly normal, from a few of the rows."""
+    some = slice(None, None, -(-len(table.weights) // _MAP_ROWS))
+    return fit_sinh_map(table.numbers[some], table.weights[some])
 
 
 def _in_units_of_errors(answers, weights, sinh_map):
@@ -585,9 +592,8 @@ class Trials:
 
     def _sinh_maps(self):
         """Maps that make numbers nearly normal, by column."""
-        table = self._table
-        whole = fit_sinh_map(table.numbers, table.weights)
-        numerical = np.flatnonzero(table.cardinalities == 0).tolist()
+        whole = rough_sinh_map(self._table)
+        numerical = np.flatnonzero(self._table.cardinalities == 0).tolist()
         return {
             j: SinhMap(whole.centers[[i]], whole.curvatures[[i]]) for i, j in enumerate(numerical)
         }

@@ -12,6 +12,7 @@ from skcircuits.estimators.automatic._experts import (
     Expert,
     Trials,
     experts_for,
+    rough_sinh_map,
     with_histograms,
 )
 from skcircuits.estimators.shared._density import (
@@ -46,6 +47,7 @@ _MAX_THRESHOLD_NUMBERS = 2  # Gaussians bound at most three columns, of which qu
 _ENOUGH_ROWS = 10_000  # to detect whether many have the same number
 _LEAST_MEMBERS = 2  # of a mixture: on many rows, each family represents what others miss
 _MOST_EXPERTS = 4  # whose predictions of cells are averaged: more of them hardly gain
+_SKEWED = 0.1  # nats per cell of a column that a transformation gains: lognormal, sigma .4
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
 
@@ -490,7 +492,21 @@ def _own_pool(table, comparison):
     if not comparison.splits or pool_size(table.n_cells) < _LEAST_POOL:
         return choose_pool(table, CandidateSpace(), comparison)
     single, is_enough = choose_single(table, CandidateSpace(), comparison)
+    if is_enough and comparison.criterion == "cells" and _is_skewed(table):
+        return None  # neither one nor a few Gaussians show what transformed columns gain
     return {single: 1} if is_enough else None
+
+
+def _is_skewed(table):
+    """Whether a column is much closer to a normal distribution if it is transformed."""
+    sinh_map = rough_sinh_map(table)
+    normal = sinh_map.normal(table.numbers)
+    # nats per cell, up to the normalisation by slopes: the gain of a likelihood
+    slopes = np.log(np.hypot(1.0, sinh_map.curvatures * (table.numbers - sinh_map.centers)))
+    spreads = [np.nanstd(cells, axis=0) for cells in (table.numbers, normal)]
+    bent = sinh_map.curvatures > 0.0
+    gains = np.log(spreads[0][bent] / spreads[1][bent]) - np.nanmean(slopes[:, bent], axis=0)
+    return bool((gains > _SKEWED).any())
 
 
 def mixed(circuits, weights):
