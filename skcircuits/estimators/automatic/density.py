@@ -93,7 +93,9 @@ class AutomaticDensity(CircuitDensity):
         location models. The candidates include, on small tables, mixtures with one component per
         row, and on tables of many rows mixtures of up to 48 components with separate covariances;
         latent trees are candidates only on tables without numbers. One of two location models is
-        fitted to transformed columns.
+        fitted to transformed columns. Tables of numbers with a skewed column get transformed
+        candidates even if a single Gaussian suffices. In each column, squared errors count relative
+        to their variance, which grows with the number in skewed columns.
     random_state : int, RandomState or None, default=None
         Controls the randomness of the initialisations and of the held-out rows.
     n_jobs : int, default=None

@@ -37,6 +37,9 @@ _WITHIN = (0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
 # Squares of cells further off, in standard deviations of the others, leave these no digits
 _MAX_REACH = 2e6
 _CURVATURES = 1.0 / np.geomspace(0.05, 30.0, 12)  # in standard units
+# So many times larger ones are tried where the largest are best: the tails of a lognormal column
+# may be many times as long as most of its cells. Not if more cells than a fraction are equal.
+_FINER, _REPEATED = (1.0, 300.0, 9e4), 0.05
 # Numbers are far off if they are so many times as far from the median as all others, of which there
 # are more than these
 _FAR_RATIO, _FEW_VALUES = 10.0, 12
@@ -313,15 +316,33 @@ def _fit_column(column: FloatArray, weights: FloatArray) -> tuple[float, float]:
     seen = np.flatnonzero(~np.isnan(column) & (weights > 0.0))
     seen = seen[:: max(1, len(seen) // _MAX_MAP_CELLS)]
     cells, own = column[seen], weights[seen]
-    if len(np.unique(cells)) < _MIN_MAP_VALUES:
+    n_equal = np.unique(cells, return_counts=True)[1]
+    if len(n_equal) < _MIN_MAP_VALUES:
         return 0.0, 0.0
     own = own * (len(own) / own.sum())
     location = float(np.average(cells, weights=own))
     scale = float(np.sqrt(np.average(np.square(cells - location), weights=own)))
     cells = (cells - location) / scale
-    low, high = cells.min() - _BEYOND, cells.max() + _BEYOND
+    is_repeated = n_equal.max() > _REPEATED * len(cells)
+    best = 0.0, 0.0, 0.0
+    for factor in _FINER:
+        gain, center, curvature = _best_map(cells, own, factor)
+        best = max(best, (gain, center, curvature))
+        # The likelihood of repeated values may grow without bound
+        if is_repeated or curvature < factor * _CURVATURES.max():
+            break
+    gain, center, curvature = best
+    if gain < _MIN_MAP_GAIN:
+        return 0.0, 0.0
+    return location + scale * center, curvature / scale
+
+
+def _best_map(cells: FloatArray, own: FloatArray, factor: float) -> tuple[float, float, float]:
+    """Gain, center and curvature of the best of some maps of cells (n,), `factor` times as bent."""
+    beyond = _BEYOND / factor
+    low, high = cells.min() - beyond, cells.max() + beyond
     centers = np.concatenate([low, np.quantile(cells, _WITHIN), high])
-    centers, curvatures = (a.ravel() for a in np.meshgrid(centers, _CURVATURES))
+    centers, curvatures = (a.ravel() for a in np.meshgrid(centers, factor * _CURVATURES))
     steps = curvatures[:, None] * (cells - centers[:, None])
     slopes = np.sqrt(1.0 + np.square(steps))
     # arcsinh from the slopes: logarithms and roots take a fraction of its time
@@ -329,7 +350,5 @@ def _fit_column(column: FloatArray, weights: FloatArray) -> tuple[float, float]:
     spread = normal - (normal @ own / own.sum())[:, None]
     gains = -0.5 * own.sum() * np.log(np.square(spread) @ own / own.sum())
     gains -= np.log(slopes) @ own  # relative to the cells themselves
-    best = int(gains.argmax())
-    if gains[best] < _MIN_MAP_GAIN:
-        return 0.0, 0.0
-    return location + scale * centers[best], curvatures[best] / scale
+    found = int(gains.argmax())
+    return float(gains[found]), float(centers[found]), float(curvatures[found])

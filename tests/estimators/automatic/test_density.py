@@ -99,6 +99,17 @@ def test_an_imputer_averages_the_densities_by_their_weights():
     np.testing.assert_allclose(imputer.transform(rows)["y"], expected)
 
 
+@pytest.mark.parametrize("sigma", [0.0, 1.5])
+def test_skewed_tables_of_numbers_are_transformed_if_cells_are_predicted(sigma):
+    rng = np.random.default_rng(7)
+    factor = rng.normal(size=(150, 1))
+    X = factor + 0.5 * rng.normal(size=(150, 3))
+    X[:, 0] = np.exp(sigma * X[:, 0]) if sigma else X[:, 0]
+    density = AutomaticDensity(selection="cells", random_state=0).fit(X)
+    tried = [row for row in density.selection_ if "transformation" in row]
+    assert bool(tried) == bool(sigma)
+
+
 def test_unknown_families_are_named():
     with pytest.raises(ValueError, match=r"families must be some of .*got families=\['kde'\]"):
         AutomaticDensity(families=["kde"]).fit(curved(20))

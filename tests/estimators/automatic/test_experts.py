@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from skcircuits.estimators.automatic._experts import stacking_weights
+from skcircuits.circuits.inputs.johnson import SinhMap
+from skcircuits.estimators.automatic._experts import _in_units_of_errors, stacking_weights
 from skcircuits.learning.gaussian_mixture._held_out import Answers
 
 
@@ -57,3 +58,39 @@ def test_weights_are_drawn_towards_a_centre():
     many = answers(20_000)
     near, far = (stacking_weights([many], centre=own) for own in (centre, centre[::-1]))
     np.testing.assert_allclose(near, far, atol=0.01)
+
+
+NONE = SinhMap(np.zeros(1), np.zeros(1))
+
+
+def one_number(means, truth):
+    nothing = np.zeros((0, means.shape[1]))
+    return Answers(means, truth, np.ones(len(truth)), nothing, np.zeros(0))
+
+
+def test_densities_that_nearly_know_a_number_get_nearly_all_weight():
+    rng = np.random.default_rng(5)
+    truth = rng.normal(size=60)
+    own = one_number(truth[:, None] + rng.normal(size=(60, 3)) * [1e-4, 0.1, 0.1], truth)
+    equal = np.full(3, 1.0 / 3.0)
+    assert stacking_weights([own])[0] < 0.6
+    scaled = _in_units_of_errors(own, equal, NONE)
+    assert stacking_weights([scaled])[0] > 0.99
+    # Units are those of the errors
+    larger = one_number(100.0 * own.means, 100.0 * own.truth)
+    np.testing.assert_allclose(
+        _in_units_of_errors(larger, equal, NONE).number_weights * 1e4, scaled.number_weights
+    )
+
+
+def test_a_few_large_numbers_do_not_decide_about_skewed_columns():
+    rng = np.random.default_rng(6)
+    known = np.exp(2.0 * rng.normal(size=200))
+    truth = known * np.exp(0.3 * rng.normal(size=200))
+    worse = known * np.exp(0.8 * rng.normal(size=200))
+    worse[truth.argmax()] = truth.max()  # by chance
+    own = one_number(np.column_stack([known, worse]), truth)
+    bent = SinhMap(np.zeros(1), np.full(1, 1e3))
+    half = np.full(2, 0.5)
+    weighed, plain = (stacking_weights([_in_units_of_errors(own, half, m)]) for m in (bent, NONE))
+    assert weighed[0] > max(0.8, plain[0])

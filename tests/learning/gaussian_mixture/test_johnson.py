@@ -35,6 +35,17 @@ def test_maps_straighten_columns():
     assert (fit_sinh_map(np.round(X), np.zeros(len(X)) + 2.0).curvatures >= 0.0).all()
 
 
+@pytest.mark.parametrize("sigma", [2.0, 3.0])
+def test_maps_of_tails_that_are_many_times_as_long_as_most_cells(sigma):
+    cells = np.exp(sigma * np.random.default_rng(4).normal(size=(500, 1)))
+    found = fit_sinh_map(cells, np.ones(500))
+    normal, logs = found.normal(cells)[:, 0], np.log(cells[:, 0])
+    assert np.corrcoef(normal, logs)[0, 1] > 0.99
+    # Many equal cells would be concentrated ever more
+    spikes = np.where(np.arange(500)[:, None] % 3 == 0, cells, 0.0)
+    assert fit_sinh_map(spikes, np.ones(500)).curvatures[0] * spikes.std() < 30.0
+
+
 def test_rows_without_weight_and_scales_of_weights_do_not_matter():
     X = skewed()[:, :3]
     weights = np.r_[np.ones(300), np.zeros(100)]
