@@ -707,7 +707,11 @@ def _numeric_units(states, parts, columns, sinh_map):
         return [[] for _ in range(n_components)]
     if sinh_map is not None and sinh_map.curvatures.any():
         maps = sinh_map.centers, sinh_map.curvatures
-        return [[JohnsonGaussian(columns.tolist(), *own, *maps)] for own in _dense(parts)]
+        return [
+            # A component that hardly has cells of a column may be arbitrarily wide there
+            [JohnsonGaussian(columns.tolist(), mean, sinh_map.narrowed(covariance), *maps)]
+            for mean, covariance in _dense(parts)
+        ]
     if len(columns) == 1 or all(covariances.ndim == 2 for _, covariances, _ in parts):
         return [
             [Gaussian(int(j), mean[i], stds[i]) for i, j in enumerate(columns)]

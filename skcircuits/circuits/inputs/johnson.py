@@ -58,6 +58,14 @@ class SinhMap:
         bent = np.sinh(np.clip(self.curvatures * normal, -_FARTHEST, _FARTHEST)) / self._divisors
         return np.where(self.curvatures > 0.0, bent, normal)
 
+    def narrowed(self, covariance: FloatArray) -> FloatArray:
+        """Covariance of z, narrower in columns whose moments would overflow."""
+        spreads = self.curvatures * np.sqrt(np.diag(covariance))
+        # Rounding must not exceed the bound
+        factors = np.sqrt((1.0 - 1e-9) * _MAX_VARIANCE) / np.maximum(spreads, 1e-300)
+        factors = np.minimum(factors, 1.0)
+        return factors[:, None] * covariance * factors
+
     def log_slopes(self, cells: FloatArray) -> FloatArray:
         """Sum of log dz / dx over the columns that are observed."""
         # dx / dz = cosh(c z) = sqrt(1 + sinh²(c z)), without overflow of the square

@@ -99,3 +99,15 @@ def test_they_are_not_tried_where_kernels_need_log_densities():
     density._may_transform = False
     tried = density.fit(skewed(150)[:, :3]).selection_
     assert not any("transformation" in row for row in tried)
+
+
+def test_components_are_not_wider_than_their_moments_can_be_computed():
+    rng = np.random.default_rng(3)
+    X = np.exp(8.0 * rng.normal(size=(200, 3)))
+    X[rng.uniform(size=X.shape) < 0.1] = np.nan
+    X = X[~np.isnan(X).all(axis=1)]
+    weights = rng.integers(0, 3, len(X)).astype(float)
+    density = GaussianMixtureDensity(transformation="johnson", random_state=0)
+    density.fit(X, sample_weight=weights)
+    assert np.isfinite(density.score_samples(X[weights > 0])).all()
+    assert np.isfinite(density.circuit_.expectation(X)).all()
