@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 
 from skcircuits import ChowLiuDensity, CircuitImputer, GaussianMixtureDensity, MoATDensity
 from skcircuits.circuits import Categorical, Circuit, Gaussian, Indicator, MultivariateGaussian
-from skcircuits.estimators.shared._completion import predict_in_turns
+from skcircuits.estimators.shared._completion import averages, predict_in_turns
 
 NAN = np.nan
 MEAN = np.array([1.0, -1.0, 0.5])
@@ -695,3 +695,11 @@ def test_numbers_far_off_predict_nothing_and_stay(far):
     # A cell that is far off tells as little as one that is missing
     rows = np.array([[far[0], np.nan, 1.0, 1.0], [np.nan, np.nan, 1.0, 1.0]])
     assert np.ptp(imputer.transform(rows)[:, 1]) < 1e-12
+
+
+def test_averaged_means_stay_within_their_bounds():
+    experts = [(1.0, Circuit(Gaussian(0, 3.0, 1.0)))] * 6
+    weights = np.array([[0.3], [0.1], [0.1], [0.2], [0.2], [0.1]])
+    bounds = np.full((2, 1), 3.0)
+    means, _ = averages(experts, np.array([[np.nan]]), np.array([False]), bounds, weights)
+    assert means.item() == 3.0

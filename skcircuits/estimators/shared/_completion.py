@@ -156,6 +156,8 @@ def averages(experts, X, is_categorical, bounds, column_weights):
         # Experts that do not count in a column still answer where all others are silent
         weights = np.where(total > 0.0, own / np.where(total > 0.0, total, 1.0), weights)
     means = sum(own * found for own, (found, _) in zip(weights, answers, strict=True))
+    if bounds is not None:
+        means = np.clip(means, *bounds)  # weights have sum one up to rounding
     tables = {}
     for j in np.flatnonzero(is_categorical).tolist():
         missing = np.flatnonzero(np.isnan(X[:, j]))
