@@ -451,7 +451,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         return circuit, fitted._experts(), fitted._mean_bounds, fitted._column_weights
 
     def _confine(self, imputed, strategy):
-        """Round values in columns of integers, clip them to the bounds, drop dates of no origin."""
+        """Round integers, clip to the bounds, and leave dates missing where none was observed."""
         if strategy != "mean" or self.round_integers:
             imputed = self._schema.rounded(imputed)
         imputed = np.clip(imputed, *self._bounds)
