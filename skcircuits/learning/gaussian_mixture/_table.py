@@ -338,7 +338,7 @@ def _fit_column(column: FloatArray, weights: FloatArray) -> tuple[float, float]:
 
 
 def _best_map(cells: FloatArray, own: FloatArray, factor: float) -> tuple[float, float, float]:
-    """Gain, center and curvature of the best of some maps of cells (n,), `factor` times as curved."""
+    """Gain, center, curvature of the best of some maps of cells (n,), `factor` times as curved."""
     beyond = _BEYOND / factor
     low, high = cells.min() - beyond, cells.max() + beyond
     centers = np.concatenate([low, np.quantile(cells, _WITHIN), high])
