@@ -21,6 +21,7 @@ from skcircuits.circuits.structure.units import rebuild
 from skcircuits.exceptions import ZeroProbabilityError, warn
 from skcircuits.learning._columns import MAX_GRID
 from skcircuits.numerics._random import draw_states
+from skcircuits.protocols import MAX_INTEGER
 
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
 _MOST_NEW = 0.5  # rows of a new integer: fewer than of one that occurred once
@@ -253,7 +254,9 @@ class SharedStates:
             return None
         step = np.gcd.reduce(steps.astype(np.int64))
         numbers = np.arange(known[0], known[-1] + step, step)
-        if not len(known) < len(numbers) <= MAX_GRID:
+        # From 2^53 on floats skip integers: there, numbers of a grid are rounded to each other
+        is_exact = np.abs(known[[0, -1]]).max() < MAX_INTEGER
+        if not is_exact or not len(known) < len(numbers) <= MAX_GRID:
             return None
         owners = known[np.abs(numbers[:, None] - known).argmin(axis=1)]
         is_new = ~np.isin(numbers, known)
