@@ -263,7 +263,9 @@ class SharedStates:
         n_rows = weight[~np.isnan(cells)].sum()
         # The third of new numbers that lies between the known ones
         n_new = np.exp(_log_new_mass(cells, weight)) * (n_rows + 1.0) / (3.0 * is_new.sum())
-        rows = ((cells == numbers[:, None]) * weight).sum(axis=1)
+        # Missing cells are sorted behind all numbers
+        place = np.minimum(np.searchsorted(numbers, cells), len(numbers) - 1)
+        rows = np.bincount(place, weight * (numbers[place] == cells), minlength=len(numbers))
         rows[is_new] = min(_MOST_NEW, n_new)
         # A point of a grid need not have any row
         rows[~is_new] = np.maximum(rows[~is_new], 1.0)

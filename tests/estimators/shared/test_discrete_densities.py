@@ -2,6 +2,7 @@
 
 import importlib
 import pickle
+import tracemalloc
 import warnings
 from itertools import product
 
@@ -26,6 +27,7 @@ from skcircuits.circuits import (
     is_structured_decomposable,
     kl_divergence,
 )
+from skcircuits.estimators.shared._completion import SharedStates
 
 DENSITIES = {
     "tree": ChowLiuDensity(random_state=0),
@@ -129,6 +131,18 @@ def test_scores_and_queries_agree_about_new_integers_between_known_ones(name, X)
     codes = np.unique(gaps, return_inverse=True)[1]
     even = fit(make(name), np.column_stack([X[:, :3], codes]))
     assert is_deterministic(density.circuit_) == is_deterministic(even.circuit_)
+
+
+def test_memory_for_new_integers_does_not_grow_with_their_number_times_that_of_rows():
+    cells = np.random.default_rng(0).choice([0.0, 1.0, 50.0, 150.0], 100_000)
+    cells[:10] = np.nan
+    known = np.unique(cells[10:])
+    tracemalloc.start()
+    states = SharedStates.learn(known, cells, np.ones(len(cells)))
+    assert tracemalloc.get_traced_memory()[1] < 60 * cells.nbytes / 8
+    tracemalloc.stop()
+    totals = np.bincount(np.searchsorted(known, states.owners), states.inside)
+    np.testing.assert_allclose(totals, 1.0, rtol=1e-12)
 
 
 @every_density
