@@ -18,7 +18,7 @@ from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
 from skcircuits.exceptions import must
-from skcircuits.protocols import MAX_INTEGER
+from skcircuits.protocols import MAX_INTEGER, IntArray
 
 # How to convert columns of dtypes that start with these words.
 _WAYS_OUT = {
@@ -94,6 +94,14 @@ def read_columns(X: Any) -> list[RawColumn]:
     # Objects may be numbers or labels: their cells decide
     is_categorical = {"O": None, "U": True, "S": True}.get(X.dtype.kind, False)
     return [RawColumn(j, X[:, j], is_categorical) for j in range(X.shape[1])]
+
+
+def narrow_floats(prototype: Any) -> IntArray:
+    """Places of the columns that hold floats of 32 bits."""
+    if prototype is None:
+        return np.empty(0, dtype=np.int64)
+    dtypes = _opened(prototype).schema.values()
+    return np.flatnonzero([dtype == nw.Float32 for dtype in dtypes])
 
 
 def select_columns(frame: Any, columns: list[int]) -> Any:

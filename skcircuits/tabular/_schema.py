@@ -28,6 +28,7 @@ from skcircuits.tabular._frames import (
     RawColumn,
     build_frame,
     is_frame,
+    narrow_floats,
     read_columns,
     select_columns,
 )
@@ -141,6 +142,20 @@ class TableSchema:
         low, high = around_constants(self.constants)
         rows = np.where((low <= rows) & (rows <= high), self.constants, rows)
         return np.where(self.is_integral, np.round(rows), rows)
+
+    def in_narrow_floats(
+        self, rows: FloatArray, lower: FloatArray, upper: FloatArray
+    ) -> FloatArray:
+        """Rows (n, d) as their dtypes round them, but not out of bounds (n, d), NaN where open."""
+        columns = narrow_floats(self.prototype)
+        low, high = lower[:, columns], upper[:, columns]
+        cells = rows[:, columns].astype(np.float32)
+        # Comparisons with NaN are false: an open side keeps all
+        cells = np.where(cells > high, np.nextafter(cells, np.float32(-np.inf)), cells)
+        cells = np.where(cells < low, np.nextafter(cells, np.float32(np.inf)), cells)
+        rows = rows.copy()
+        rows[:, columns] = cells
+        return rows
 
     @property
     def cardinalities(self) -> IntArray:

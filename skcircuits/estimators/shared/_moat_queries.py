@@ -154,7 +154,7 @@ class TreeQueriesMixin:
         require_count(1, n_starts=n_starts)
         weighed = self._ask(given)
         search = {"n_starts": n_starts, "generator": make_generator(random_state)}
-        return self._best_rows(weighed, *self._model_of(weighed).mpe(**search))
+        return self._best_rows(weighed, **search)
 
     def _by_column(self, states):
         """Split the last axis (flat states) into columns of the table, and groups equally."""

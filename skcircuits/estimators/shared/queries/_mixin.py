@@ -360,12 +360,13 @@ class QueriesMixin(ModelUnderConditions):
         Returns
         -------
         ndarray of shape (n_features,) or (n_conditions, n_features), or dataframe
-            The most probable row under each condition; integers in integer columns. It is exact for
-            deterministic circuits and single components. For other circuits it is the best row of a
-            search, which starts from the rows of max-product, the best for the most probable choice
-            of components. Under counts and sums of columns it is that of max-product. For a
-            `marginal`, it is exact if the columns are categories or few integers, up to 2^20 joint
-            states, and computed by max-product otherwise.
+            The most probable row under each condition. It is exact for deterministic circuits and
+            single components. For other circuits it is the best row of a search, which starts from
+            the rows of max-product, the best for the most probable choice of components. In integer
+            columns it holds integers, which are searched for from those nearest to this row, by
+            steps in single columns. Under counts and sums of columns it is that of max-product. For
+            a `marginal`, it is exact if the columns are categories or few integers, up to 2^20
+            joint states, and computed by max-product otherwise.
 
         Raises
         ------
@@ -625,7 +626,7 @@ class ConditionalDensity(QueriesMixin):
         # Other columns have to be summed out first: listed where joint states are few, left to the
         # model where not
         if n_joint_states(columns, model.cardinalities) * len(weighed.log_mass) > MAX_STATES:
-            return self._best_rows(weighed, *model.mpe(left_out))
+            return self._best_rows(weighed, left_out=left_out)
         states, masses = joint_states(weighed, columns, model.cardinalities, self._log_evidence)
         best = states[masses.argmax(axis=1)].astype(float)
         return self._decode_rows(best, weighed.conditions)

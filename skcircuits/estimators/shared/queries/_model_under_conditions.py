@@ -29,6 +29,8 @@ MAX_STATES = 2**20
 # its mean by less than a ten-thousandth of its standard deviation.
 _MAX_INTEGERS = 256
 _REACH = 15.0  # standard deviations within which open intervals are divided
+_MAX_STEPS = 64  # of most probable rows from integer to integer
+_LEAST_GAIN = 1e-9  # of such a step, in nats: less is rounding
 _MAX_BOUNDED = 2  # columns of a divided box: joint normals of three take a tenth of a second each
 
 
@@ -472,14 +474,49 @@ class ModelUnderConditions:
 
     def _most_probable(self, weighed):
         """Most probable row under each condition, in the form for users."""
-        return self._best_rows(weighed, *self._model_of(weighed).mpe())
+        return self._best_rows(weighed)
 
-    def _best_rows(self, weighed, rows, heights):
-        """Of the best rows of each box, with the logs of their densities, those of conditions."""
-        rows = self._rounded(rows, weighed)
+    def _best_rows(self, weighed, **search):
+        """Best row of each condition, of those of its boxes; `search`: parameters of `mpe`."""
+        known = self._model_of(weighed).mpe(**search)
+        rows, heights = self._at_best_integers(weighed, *known, **search)
         best = np.lexsort((-heights, weighed.condition_of))
         _, first = np.unique(weighed.condition_of[best], return_index=True)
-        return self._decode_rows(rows[best[first]], weighed.conditions)
+        rounded = self._rounded(rows, weighed)[best[first]]
+        return self._decode_rows(rounded, weighed.conditions)
+
+    def _at_best_integers(self, weighed, rows, heights, **search):
+        """Move cells of integer columns to integers, and those of other columns to the best then.
+
+        Between two integers the density may be highest near the one where it is lower, as where a
+        piece of a polynomial ends; and where columns depend on each other, integers next to the
+        best point may be far less probable than some further away.
+        """
+        schema, conditions = self._model_schema, weighed.conditions
+        left_out = list(search.get("left_out", ()))
+        moved = schema.is_integral.copy()
+        moved[[*self._model_of(weighed).cardinalities, *left_out]] = False
+        is_moved = moved & np.isnan(conditions.observed) & np.isfinite(rows)
+        if conditions.boxes.totals or not (is_moved & (rows != np.round(rows))).any():
+            return rows, heights
+        low, high = np.ceil(conditions.boxes.lower), np.floor(conditions.boxes.upper)
+        is_known = np.isfinite(rows)
+        is_known[:, left_out] = False
+        rows = np.where(is_moved, np.fmin(np.fmax(np.round(rows), low), high), rows)
+
+        def log_density(at, trials):
+            return self._log_evidence(*_with_cells(conditions, at, trials, is_known[at]))
+
+        rows, heights = _stepped(log_density, rows, is_moved, low, high)
+        # The best numbers in other columns depend on the integers
+        at = np.flatnonzero(np.isfinite(heights))
+        if len(at) and (np.isnan(conditions.observed) & is_known & ~is_moved).any():
+            known = _with_cells(conditions, at, rows[at], is_moved[at])
+            found = self._restricted(*known).mpe(**search)[0]
+            found_heights = log_density(at, found)
+            better = found_heights > heights[at]
+            rows[at[better]], heights[at[better]] = found[better], found_heights[better]
+        return rows, heights
 
     def _rounded(self, rows, weighed):
         """Round integer columns of own rows, within the boxes they were found in."""
@@ -489,7 +526,9 @@ class ModelUnderConditions:
         inside = np.fmin(np.fmax(np.round(rows), low), high)
         is_free = np.isnan(weighed.conditions.observed)
         rounded = schema.rounded(np.where(schema.is_integral, inside, rows))
-        return self._own_columns(np.where(is_free, rounded, rows))
+        rounded = self._own_columns(np.where(is_free, rounded, rows))
+        low, high = self._own_columns(boxes.lower), self._own_columns(boxes.upper)
+        return self._schema.in_narrow_floats(rounded, low, high)
 
     def _decode_rows(self, rows, conditions):
         if self._schema.prototype is None:
@@ -535,3 +574,41 @@ def has_bounds(boxes):
     """Whether boxes contain more information than the observed cells."""
     is_open = np.isnan(boxes.lower).all() and np.isnan(boxes.upper).all()
     return not is_open or bool(boxes.states) or bool(boxes.totals)
+
+
+def _with_cells(conditions, at, rows, is_known):
+    """Boxes and observed cells of some boxes, in which known cells of rows are observed, too."""
+    boxes = conditions.boxes.take(at)
+    is_known = is_known & np.isnan(conditions.observed[at])
+    lower, upper = (np.where(is_known, np.nan, ends) for ends in (boxes.lower, boxes.upper))
+    observed = np.where(is_known, rows, conditions.observed[at])
+    return replace(boxes, lower=lower, upper=upper), observed
+
+
+def _stepped(log_density, rows, is_moved, low, high):
+    """Rows of integers after steps to neighbours in single columns, and their log densities.
+
+    `log_density(at, trials)`: of trials for rows `at`; `is_moved` (n, d): cells that may change,
+    between integers `low` and `high`, NaN where open.
+    """
+    rows, heights = rows.copy(), log_density(np.arange(len(rows)), rows)
+    columns = np.flatnonzero(is_moved.any(axis=0)).repeat(2)
+    steps = np.tile([-1.0, 1.0], len(columns) // 2)
+    active = np.flatnonzero(is_moved.any(axis=1))
+    # All steps at once, of which each row takes the best
+    for _ in range(_MAX_STEPS):
+        at, j = active.repeat(len(columns)), np.tile(columns, len(active))
+        trials, cell = rows[at], (np.arange(len(at)), j)
+        stepped = trials[cell] + np.tile(steps, len(active))
+        trials[cell] = np.fmin(np.fmax(stepped, low[at, j]), high[at, j])
+        own = is_moved[at, j]
+        found = np.full(len(at), -np.inf)
+        found[own] = log_density(at[own], trials[own])
+        best = found.reshape(len(active), -1).argmax(axis=1)
+        best += len(columns) * np.arange(len(active))
+        best = best[found[best] > heights[active] + _LEAST_GAIN]
+        active = at[best]
+        if not len(active):
+            break
+        rows[active], heights[active] = trials[best], found[best]
+    return rows, heights

@@ -8,6 +8,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy import stats
+from sklearn.base import clone
 
 from skcircuits import (
     ChowLiuDensity,
@@ -238,6 +239,58 @@ def test_most_probable_rows_of_marginals_of_mixtures():
         scores = density.marginal([0]).score_samples(grid)
         # The joint mode lies in the other component
         assert abs(best[0] - grid[scores.argmax()]) < 0.05 and abs(density.mpe()[0]) < 1
+
+
+@pytest.mark.parametrize("given", [None, "x0 > 1", "x0 < -2 or 4 <= x1 <= 6"])
+@pytest.mark.parametrize(
+    ("n_columns", "density"),
+    [
+        (2, WMISPNDensity()),
+        (3, WMISPNDensity()),
+        (2, GaussianMixtureDensity(n_components=1)),
+        (3, GaussianMixtureDensity(n_components=1)),
+        (2, GaussianMixtureDensity(n_components=2, random_state=0)),
+    ],
+)
+def test_most_probable_integers_are_those_of_enumeration(n_columns, density, given):
+    rng = np.random.default_rng(2 + (n_columns == 3))
+    z, noise, other = rng.normal(size=(3, 60))
+    X = np.column_stack([np.round(3 * (z + noise)), np.round(3 * (other - z))])
+    # Integers next to the best real numbers need not add up to the third
+    X = np.column_stack([X, X.sum(axis=1)])[:, :n_columns]
+    ranges = [np.arange(low - 1, high + 2) for low, high in zip(X.min(axis=0), X.max(axis=0))]
+    rows = np.stack(np.meshgrid(*ranges), axis=-1).reshape(-1, n_columns)
+    density = clone(density).fit(X)
+    inside = {
+        None: np.full(len(rows), True),
+        "x0 > 1": rows[:, 0] > 1,
+        "x0 < -2 or 4 <= x1 <= 6": (rows[:, 0] < -2) | ((rows[:, 1] >= 4) & (rows[:, 1] <= 6)),
+    }[given]
+    best = density.mpe(given=given)
+    assert (rows[inside] == best).all(axis=1).any()
+    scores = density.score_samples(rows[inside])
+    assert density.score_samples([best])[0] == pytest.approx(scores.max(), abs=1e-9)
+
+
+def test_numbers_beside_most_probable_integers_are_the_best_for_them():
+    x = np.random.default_rng(0).normal(0.4, 2, 500)
+    table = pd.DataFrame({"count": np.round(x).astype(int)})
+    table["x"] = table["count"] + np.random.default_rng(1).normal(0, 0.01, 500)
+    density = GaussianMixtureDensity(n_components=1).fit(table)
+    best = density.mpe()
+    expected = density.expectation({"count": best["count"][0]}, columns=["x"])
+    scores = density.score_samples(table)
+    assert density.score_samples(best)[0] >= scores.max()
+    assert best["x"][0] == pytest.approx(expected["x"][0], abs=0.02)
+
+
+@pytest.mark.parametrize("density", [WMISPNDensity(), ChowLiuDensity()])
+def test_most_probable_floats_of_32_bits_satisfy_strict_bounds(density):
+    wages = np.random.default_rng(0).normal(1, 0.3, 100).astype(np.float32)
+    density = clone(density).fit(pd.DataFrame({"wage": wages}))
+    for bound in wages[:5].tolist():
+        assert density.mpe(given=f"wage < {bound!r}")["wage"][0] < bound
+        assert density.mpe(given=f"wage > {bound!r}")["wage"][0] > bound
 
 
 def test_rows_may_have_two_levels_of_column_names():
