@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from _data import data_path
 
-NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:e-?\d+)?")
+NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?")
 
 
 def printed(checkout, benchmark):
@@ -38,7 +38,8 @@ def printed(checkout, benchmark):
     lines, seen = {}, Counter()
     for line in done.stdout.splitlines():
         words = " ".join(NUMBER.sub("#", line).split())
-        lines[words, seen[words]] = line, np.array(NUMBER.findall(line), dtype=float)
+        numbers = [float(number.replace(",", "")) for number in NUMBER.findall(line)]
+        lines[words, seen[words]] = line, np.array(numbers)
         seen[words] += 1
     return lines
 

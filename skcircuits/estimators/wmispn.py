@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
     TABLE_CONSTRAINTS,
     Interval,
@@ -17,13 +16,12 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.learning import expectation_maximization
-from skcircuits.learning._columns import describe_column
 from skcircuits.learning._polynomials import PolynomialSettings
 from skcircuits.learning._sum_product import (
     SplitSettings,
     held_out_scores,
     learn_structure,
-    structure_to_unit,
+    structure_to_circuit,
 )
 from skcircuits.learning._sum_product_leaves import LeafSettings, MixedTable
 from skcircuits.tabular import column_mask
@@ -34,9 +32,6 @@ from skcircuits.tabular._category_groups import grouped_cardinalities, grouped_r
 _ALPHAS = (0.01, 0.1, 0.5)
 _MAX_CHOICE_ROWS = 2000
 _N_FOLDS = 3
-# Groups of fewer rows, or of a smaller fraction, are not cut by default.
-MIN_ROWS = 10
-MIN_FRACTION = 0.0025
 
 
 @inherit_documentation
@@ -166,9 +161,6 @@ class WMISPNDensity(CircuitDensity):
         **TABLE_CONSTRAINTS,
     }
 
-    _is_draft = False  # the structure with the plainest leaves, to see whether more is worthwhile
-    _structure = None  # that of a draft of the same rows
-
     def __init__(
         self,
         *,
@@ -210,26 +202,18 @@ class WMISPNDensity(CircuitDensity):
         # Normal leaves are meant for numbers on a grid, too
         if point_masses is True and self.leaf in ("gaussian", "multivariate"):
             point_masses = "frequent"
-        columns = tuple(
-            describe_column(j, X[:, j], weights, int(cardinality), point_masses)
-            for j, cardinality in enumerate(
-                grouped_cardinalities(self._schema.cardinalities, groups)
-            )
-        )
-        table = MixedTable(X, weights, columns)
+        cardinalities = grouped_cardinalities(self._schema.cardinalities, groups)
+        table = MixedTable.describe(X, weights, cardinalities, point_masses)
         leaves = self._leaf_settings()
-        if self._is_draft:
-            leaves = leaves.without_degrees()
         splits = self._choose_splits(table, leaves, generator)
-        known = self._structure
 
         def circuit(root, leaves=leaves):
-            return Circuit(structure_to_unit(table, root, leaves))
+            return structure_to_circuit(table, root, leaves)
 
         with stages(self, "structure", "parameters") as (structure, parameters):
             result = drive(
                 self,
-                [known] if known else learn_structure(table, splits, generator),
+                learn_structure(table, splits, generator),
                 attributes=lambda root: {"circuit_": self._with_categories(circuit(root))},
                 X=rows.X,
                 context=structure,
@@ -240,19 +224,18 @@ class WMISPNDensity(CircuitDensity):
                 learned = circuit(result.state, leaves.without_degrees())
             # Structures are learned from observed cells: parameters, too, until flows fill the
             # gaps
-            elif rows.has_missing and not self._is_draft:
+            elif rows.has_missing:
                 steps = expectation_maximization(
                     result.finished, X, weights, pseudo_count=self.smoothing
                 )
                 learned = self._refine(steps, rows.X, parameters, self._with_categories)
             else:
                 learned = result.finished
-        self._structure = result.state if self._is_draft else None
         self.circuit_ = self._with_categories(learned)
         self.log_likelihood_ = self._mean_log_likelihood(rows)
         self.n_iter_ = result.n_iter
-        self.point_masses_ = [column.atoms for column in columns]
-        self.resolutions_ = np.array([column.resolution for column in columns])
+        self.point_masses_ = [column.atoms for column in table.columns]
+        self.resolutions_ = np.array([column.resolution for column in table.columns])
 
     def _choose_splits(self, table, leaves, generator):
         """The settings of the splits, `alpha` chosen on held-out rows where it is "auto"."""
@@ -290,13 +273,12 @@ class WMISPNDensity(CircuitDensity):
         return LeafSettings(self.leaf, polynomials, self.smoothing)
 
     def _split_settings(self, table, alpha):
-        least, total = self.min_samples_split, table.weights.sum()
-        if least == "auto":
-            least = max(MIN_ROWS, MIN_FRACTION * total)
-        elif not isinstance(least, Integral):
-            least = least * total
-        is_joint = self.leaf == "multivariate"
-        return SplitSettings(alpha, float(least), self.independence, is_joint)
+        more = {"independence": self.independence, "joint": self.leaf == "multivariate"}
+        least = self.min_samples_split
+        if least != "auto":
+            is_count = isinstance(least, Integral)
+            more["min_weight"] = float(least if is_count else least * table.weights.sum())
+        return SplitSettings.for_table(table, alpha, **more)
 
     def score_components(self, X):
         """Compute log densities of numbers and log probabilities of categories separately.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
@@ -31,6 +31,9 @@ ROWS_PER_PAIR = 5
 # A group of rows must weigh this much, or this fraction of a small region.
 MIN_GROUP_WEIGHT = 5.0
 MIN_GROUP_FRACTION = 0.05
+# By default, rows of less weight, or of a smaller fraction of all rows, are not cut.
+MIN_WEIGHT = 10.0
+MIN_FRACTION = 0.0025
 # Part of a region's pseudo-rows that is like the whole table.
 WHOLE_FRACTION = 0.25
 # Random sine features per column, besides the rank itself, and their frequency.
@@ -43,9 +46,15 @@ class SplitSettings:
     """When and how regions are cut."""
 
     alpha: float = 0.05  # of any dependence of independent variables, over all pairs (Bonferroni)
-    min_weight: float = 10.0  # of rows that are cut further
+    min_weight: float = MIN_WEIGHT  # of rows that are cut further
     independence: Literal["g_test", "rdc"] = "g_test"  # by levels and ranks, or random features
     joint: bool = False  # leaves have joint normals; rows are cut only if the criterion gains
+
+    @classmethod
+    def for_table(cls, table: MixedTable, alpha: float = 0.05, **more: Any) -> SplitSettings:
+        """Settings whose `min_weight` suits a table, unless given among `more` fields."""
+        least = max(MIN_WEIGHT, MIN_FRACTION * float(table.weights.sum()))
+        return cls(alpha, **{"min_weight": least, **more})
 
 
 @dataclass(eq=False)
@@ -73,7 +82,20 @@ def learn_structure(
         yield root
 
 
-def structure_to_unit(table: MixedTable, root: Region, settings: LeafSettings) -> Unit:
+def learn_circuit(
+    table: MixedTable,
+    splits: SplitSettings,
+    leaves: LeafSettings,
+    rng: np.random.Generator,
+    structure: Region | None = None,
+) -> tuple[Region, Circuit]:
+    """Learn a structure, then its leaves; a `structure` that was learned from this table stays."""
+    if structure is None:
+        *_, structure = learn_structure(table, splits, rng)
+    return structure, structure_to_circuit(table, structure, leaves)
+
+
+def structure_to_circuit(table: MixedTable, root: Region, settings: LeafSettings) -> Circuit:
     """Fit the input units of a structure and put it together."""
     regions = _regions(root)
     ends = [region for region in regions if region.kind == "factorised"]
@@ -94,7 +116,7 @@ def structure_to_unit(table: MixedTable, root: Region, settings: LeafSettings) -
             sizes = np.array([table.weights[part.rows].sum() for part in region.parts])
             parts = [built[id(part)] for part in region.parts]
             built[id(region)] = _mixture(parts, sizes / sizes.sum())
-    return built[id(root)]
+    return Circuit(built[id(root)])
 
 
 def _priors(table: MixedTable, regions: list[Region], smoothing: float) -> dict[int, Priors]:
@@ -141,8 +163,7 @@ def held_out_scores(
             continue
         for i, (splits, leaves) in enumerate(candidates):
             # The same random numbers for all candidates
-            *_, root = learn_structure(training, splits, np.random.default_rng(number))
-            circuit = Circuit(structure_to_unit(training, root, leaves))
+            _, circuit = learn_circuit(training, splits, leaves, np.random.default_rng(number))
             totals[i] += table.weights[held_out] @ circuit.log_prob(table.X[held_out])
     return totals / table.weights.sum()
 

@@ -7,7 +7,7 @@ factors of its distribution.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from skcircuits.circuits import Categorical, Gaussian, MultivariateGaussian, PiecewisePolynomial
 from skcircuits.circuits.inputs import InputUnit
-from skcircuits.learning._columns import ColumnCells, MixedColumn, smoothed_masses
+from skcircuits.learning._columns import ColumnCells, MixedColumn, describe_column, smoothed_masses
 from skcircuits.learning._polynomials import (
     Density,
     PolynomialSettings,
@@ -39,6 +39,21 @@ class MixedTable:
     X: FloatArray
     weights: FloatArray
     columns: tuple[MixedColumn, ...]
+
+    @classmethod
+    def describe(
+        cls,
+        X: FloatArray,
+        weights: FloatArray,
+        cardinalities: Iterable[int],
+        point_masses: bool | Literal["frequent"] = True,
+    ) -> MixedTable:
+        """Find out the facts about the columns; `cardinalities` (d,) are 0 for numbers."""
+        columns = tuple(
+            describe_column(j, X[:, j], weights, int(cardinality), point_masses)
+            for j, cardinality in enumerate(cardinalities)
+        )
+        return cls(X, weights, columns)
 
     def cells(self, rows: IntArray, variable: int) -> tuple[FloatArray, FloatArray]:
         """Observed cells (k,) of a column in some rows (m,), and their weights."""

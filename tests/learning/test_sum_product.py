@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits import Circuit, is_decomposable, is_smooth
+from skcircuits.circuits import is_decomposable, is_smooth
 from skcircuits.learning._columns import PSEUDO_ROWS, describe_column
 from skcircuits.learning._sum_product import (
     SplitSettings,
     held_out_scores,
+    learn_circuit,
     learn_structure,
     split_rows,
-    structure_to_unit,
+    structure_to_circuit,
 )
 from skcircuits.learning._sum_product_leaves import (
     LeafSettings,
@@ -21,15 +22,12 @@ from skcircuits.learning._sum_product_leaves import (
 
 def mixed_table(X, cardinalities, weights=None):
     weights = np.ones(len(X)) if weights is None else weights
-    columns = tuple(
-        describe_column(j, X[:, j], weights, int(k)) for j, k in enumerate(cardinalities)
-    )
-    return MixedTable(X, weights, columns)
+    return MixedTable.describe(X, weights, cardinalities)
 
 
 def learn(table, leaves=None, **settings):
-    *_, root = learn_structure(table, SplitSettings(**settings), np.random.default_rng(0))
-    return root, Circuit(structure_to_unit(table, root, leaves or LeafSettings()))
+    splits, rng = SplitSettings(**settings), np.random.default_rng(0)
+    return learn_circuit(table, splits, leaves or LeafSettings(), rng)
 
 
 def hybrid_rows(n=300, seed=0):
@@ -86,7 +84,7 @@ def test_every_step_is_a_complete_structure():
     table = mixed_table(hybrid_rows(), [2, 0, 0])
     scores = []
     for root in learn_structure(table, SplitSettings(), np.random.default_rng(0)):
-        circuit = Circuit(structure_to_unit(table, root, LeafSettings()))
+        circuit = structure_to_circuit(table, root, LeafSettings())
         assert circuit.log_partition == pytest.approx(0.0, abs=1e-10)
         scores.append(circuit.log_prob(table.X).mean())
     assert scores[-1] > scores[0]

@@ -14,11 +14,18 @@ import numpy as np
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
+from skcircuits.circuits import Circuit
 from skcircuits.circuits.inputs.johnson import SinhMap
 from skcircuits.estimators.automatic._marginals import are_misfit, below_in_components
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
+from skcircuits.estimators.shared._completion import with_new_integers
+from skcircuits.estimators.shared._density import MAX_REFINEMENTS, REFINEMENT_TOL
+from skcircuits.estimators.shared._fitting import TrainingRows
 from skcircuits.estimators.wmispn import WMISPNDensity
+from skcircuits.learning import fit_parameters
+from skcircuits.learning._sum_product import Region, SplitSettings, learn_circuit
+from skcircuits.learning._sum_product_leaves import LeafSettings, MixedTable
 from skcircuits.learning.gaussian_mixture._candidates import (
     KERNELS,
     MAX_DENSE_COLUMNS,
@@ -349,8 +356,6 @@ class Expert:
         `grouped`: columns that are grouped in a mixture, if known.
         """
         parameters = {**dict(self.parameters), "random_state": seed}
-        limits = {} if limits is None else dict(limits)
-        is_draft = limits.pop("is_draft", False)
         if limits:
             parameters |= limits
         elif parameters.get("n_components", 1) not in (1, "rows"):
@@ -365,9 +370,7 @@ class Expert:
             density._given_start = self.trial if is_start else None
             return density
         if self.family == "wmispn":
-            density = WMISPNDensity(**parameters)
-            density._is_draft = is_draft
-            return density
+            return WMISPNDensity(**parameters)
         return HiddenChowLiuDensity(validation_fraction=None, **parameters)
 
     def described(self):
@@ -675,31 +678,50 @@ def _try(expert, part, turns, known, limits, grouped, X, schema, criterion, seed
         return known
     if expert.shape:
         return _try_mixture(expert, part, turns, known, limits, grouped, X, criterion, seed, pairs)
-    bounds = mean_bounds(part.numbers)
-    density, rows = _going_on(expert, known, limits, seed), part
-    if limits.get("is_draft"):
-        rows = part.take(np.arange(0, len(part.weights), -(-len(part.weights) // _DRAFT_ROWS)))
-    with warnings.catch_warnings():
-        # a few iterations suffice to compare experts
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        # States are those of all rows
-        density._fit_encoded(X[rows.source], schema, rows.weights, groups={})
-    if len(rows.weights) < len(part.weights):
-        density._structure = None  # not that of all rows
-    circuit = density.circuit_
+    if expert.family == "wmispn":
+        fit = _try_sum_product(expert, part, known, limits["is_draft"], X, schema, seed)
+    else:
+        fit = expert.make(seed, limits)
+        with warnings.catch_warnings():
+            # a few iterations suffice to compare experts
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            # States are those of all rows
+            fit._fit_encoded(X[part.source], schema, part.weights, groups={})
+    circuit, bounds = fit.circuit_, mean_bounds(part.numbers)
     tables = None
     if pairs:
         tables = pairs.probabilities(circuit.sample(_N_DRAWS, random_state=seed))
     predictions = [turn.predict_by(circuit, X, criterion, bounds) for turn in turns]
-    return _Trial(predictions, tables, density, limits)
+    return _Trial(predictions, tables, fit, limits)
 
 
-def _going_on(expert, known, limits, seed):
-    """The unfitted density of a trial; what is `known` from a shorter one of these rows stays."""
-    density = expert.make(seed, limits)
-    if isinstance(known, WMISPNDensity):
-        density._structure = known._structure
-    return density
+class _SumProductFit(NamedTuple):
+    """A sum-product network, and its structure if that is one of all rows of the trial."""
+
+    circuit_: Circuit
+    structure: Region | None
+
+
+def _try_sum_product(expert, part, known, is_draft, X, schema, seed):
+    """Learn a structure, unless `known` from a draft, then its leaves, the plainest in a draft."""
+    every = -(-len(part.weights) // _DRAFT_ROWS) if is_draft else 1
+    some = slice(None, None, every)
+    rows = TrainingRows.of(X[part.source[some]], part.weights[some])
+    masses = dict(expert.parameters)["point_masses"]
+    table = MixedTable.describe(rows.X, rows.weight, schema.cardinalities, masses)
+    leaves = LeafSettings()
+    structure, circuit = learn_circuit(
+        table,
+        SplitSettings.for_table(table),
+        leaves.without_degrees() if is_draft else leaves,
+        np.random.default_rng(seed),
+        known.structure if isinstance(known, _SumProductFit) else None,
+    )
+    if rows.has_missing and not is_draft:
+        limits = {"max_iter": MAX_REFINEMENTS, "tol": REFINEMENT_TOL}
+        circuit = fit_parameters(circuit, rows.X, rows.weight, **limits)
+    circuit, _ = with_new_integers(circuit, rows, schema.is_integral)
+    return _SumProductFit(circuit, structure if every == 1 else None)
 
 
 def _try_mixture(expert, part, turns, known, limits, grouped, X, criterion, seed, pairs):

@@ -51,8 +51,8 @@ from skcircuits.trees import StateLayout
 # More columns and categories than these are counted, not listed.
 MAX_COLUMNS, MAX_CATEGORIES = 30, 5
 # Steps of expectation maximisation that make up for missing cells
-_MAX_REFINEMENTS = 50
-_REFINEMENT_TOL = 1e-4
+MAX_REFINEMENTS = 50
+REFINEMENT_TOL = 1e-4
 # Rows that estimate the log likelihood, so that it takes little time compared with the fit
 _MAX_SCORED_ROWS = 1000
 # Integers up to this are the states of a categorical unit themselves, even if most do not occur
@@ -445,9 +445,9 @@ class CircuitDensity(BaseDensity):
         result = drive(
             self,
             steps,
-            max_iter=_MAX_REFINEMENTS,
+            max_iter=MAX_REFINEMENTS,
             score=lambda step: step.log_density,
-            tol=_REFINEMENT_TOL,
+            tol=REFINEMENT_TOL,
             # Expectation maximisation never decreases the likelihood: one small gain is the end
             n_iter_no_change=1,
             attributes=lambda step: {"circuit_": in_original_units(step.circuit)},
