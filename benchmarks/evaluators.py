@@ -16,9 +16,9 @@ from skcircuits.circuits import Categorical, Circuit
 from skcircuits.learning import expectation_maximization
 from skcircuits.learning.latent_tree._emissions import LatentRows
 from skcircuits.learning.latent_tree._learner import LatentSchedule, _maximize, learn_latent_tree
-from skcircuits.trees import StateLayout, conditional_tables, pair_statistics, tree_unit
+from skcircuits.trees._chow_liu import pair_statistics
 from skcircuits.trees._spanning_trees import sample_spanning_trees
-from skcircuits.trees._trees import TreeInference
+from skcircuits.trees._trees import StateLayout, TreeInference, conditional_tables, tree_unit
 from skcircuits.trees.mixture_of_all_trees._model import MixtureOfAllTrees
 
 N_EM_ROWS = 4096

@@ -29,8 +29,13 @@ from _results import record
 from twenty import PUBLISHED, load
 
 from skcircuits import MoATDensity
-from skcircuits.trees import conditional_marginals, enumerate_evidence, estimate_evidence
-from skcircuits.trees.mixture_of_all_trees._conditionals import blocked_gibbs, single_site_gibbs
+from skcircuits.trees.mixture_of_all_trees._conditionals import (
+    blocked_gibbs,
+    conditional_marginals,
+    enumerate_evidence,
+    single_site_gibbs,
+)
+from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_evidence
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import estimate_marginals
 
 PRIOR = ", prior"  # ends the names of methods whose trees are drawn from the prior

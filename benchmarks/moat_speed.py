@@ -18,10 +18,10 @@ from _timing import fastest
 from twenty import load
 
 from skcircuits.parallel import row_slices, thread_map
-from skcircuits.trees import (
+from skcircuits.trees._chow_liu import complete_rows
+from skcircuits.trees._trees import StateLayout
+from skcircuits.trees.mixture_of_all_trees._learning import (
     Schedule,
-    StateLayout,
-    complete_rows,
     learn_all_trees,
     start_training,
 )

@@ -8,7 +8,7 @@ import numpy as np
 from skcircuits.estimators._base import TABLE_CONSTRAINTS, Interval, inherit_documentation
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import drive, stages
-from skcircuits.trees import (
+from skcircuits.trees._chow_liu import (
     TreeMixture,
     complete_rows,
     learn_tree_mixture,

@@ -22,21 +22,23 @@ from skcircuits.estimators.shared._moat_queries import (
     TreeQueriesMixin,
 )
 from skcircuits.exceptions import CircuitPropertyError, must, warn
-from skcircuits.trees import (
+from skcircuits.trees._chow_liu import complete_rows
+from skcircuits.trees.mixture_of_all_trees._conditionals import (
     MAX_COMPLETIONS,
     MAX_EXACT_COMPLETIONS,
-    Schedule,
-    complete_rows,
     draw_enumerated,
     enumerate_evidence,
-    estimate_evidence,
-    learn_all_trees,
     most_probable_completions,
     n_completions,
-    sample_completions,
-    sample_rows,
+)
+from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_evidence
+from skcircuits.trees.mixture_of_all_trees._evidence_trees import sample_completions
+from skcircuits.trees.mixture_of_all_trees._learning import (
+    Schedule,
+    learn_all_trees,
     start_training,
 )
+from skcircuits.trees.mixture_of_all_trees._model import sample_rows
 
 
 @inherit_documentation

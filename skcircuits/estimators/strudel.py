@@ -16,7 +16,7 @@ from skcircuits.learning._strudel import (
     grow,
     learn_mixture,
 )
-from skcircuits.trees import complete_rows
+from skcircuits.trees._chow_liu import complete_rows
 
 
 @inherit_documentation

@@ -26,16 +26,15 @@ from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._optimization import Adam
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.trees import (
+from skcircuits.trees._chow_liu import ChowLiuTree, chow_liu_tree
+from skcircuits.trees._trees import (
     StateLayout,
-    chow_liu_tree,
     conditional_tables,
     maximum_spanning_tree,
+    root_at_center,
     top_down_order,
     tree_unit,
 )
-from skcircuits.trees._chow_liu import ChowLiuTree
-from skcircuits.trees._trees import root_at_center
 
 _LEAK = 0.01  # slope of an inactive unit
 _FIRST_SPREAD = 0.3  # of the last layer: components start alike, but not equal

@@ -37,8 +37,8 @@ from skcircuits.learning._strudel_circuit import (
 )
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees import StateLayout, chow_liu_tree, learn_tree_mixture
-from skcircuits.trees._trees import root_at_center
+from skcircuits.trees._chow_liu import chow_liu_tree, learn_tree_mixture
+from skcircuits.trees._trees import StateLayout, root_at_center
 
 _MAX_MIXTURE_STEPS = 100
 _MIXTURE_PATIENCE = 5

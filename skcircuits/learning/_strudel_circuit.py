@@ -17,7 +17,7 @@ import numpy as np
 from skcircuits.circuits import Categorical, Indicator, Product, Sum
 from skcircuits.circuits.structure.units import Unit, depth_first
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.trees import children_of, top_down_order
+from skcircuits.trees._trees import children_of, top_down_order
 
 
 class Shape:

@@ -18,13 +18,13 @@ from sklearn.preprocessing import FunctionTransformer
 from skcircuits import BBISWeighter, ChowLiuDensity, GaussianMixtureDensity, MoATDensity
 from skcircuits.circuits import Circuit, MultivariateGaussian, Sum
 from skcircuits.estimators.targets import _weighing
-from skcircuits.estimators.targets._probable_states import probable_states
 from skcircuits.estimators.targets._weighted_samples import collapsed_discrepancy
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.stein import stein_diagnosis, stein_discrepancy, stein_gram
 from skcircuits.stein._forms import energy_residuals
+from skcircuits.stein._targets import probable_states
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from skcircuits import CircuitImputer, MoATDensity
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.parallel import thread_map
-from skcircuits.trees import enumerate_evidence, learn_all_trees
+from skcircuits.trees.mixture_of_all_trees._conditionals import enumerate_evidence
+from skcircuits.trees.mixture_of_all_trees._learning import learn_all_trees
 
 
 def make(**parameters):

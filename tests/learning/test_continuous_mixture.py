@@ -13,7 +13,8 @@ from skcircuits.learning._continuous_mixture import (
     _drawn_again,
     learn_continuous_mixture,
 )
-from skcircuits.trees import StateLayout, chow_liu_tree
+from skcircuits.trees._chow_liu import chow_liu_tree
+from skcircuits.trees._trees import StateLayout
 
 CARDINALITIES = [2, 3, 1, 4, 2]
 PARENTS = np.array([-1, 0, 1, 1, 3])

@@ -13,7 +13,8 @@ from skcircuits.learning._strudel import (
     learn_shared_mixture,
 )
 from skcircuits.learning._strudel_circuit import SumNode, bottom_up, route
-from skcircuits.trees import StateLayout, chow_liu_tree, mutual_information, pair_statistics
+from skcircuits.trees._chow_liu import chow_liu_tree, mutual_information, pair_statistics
+from skcircuits.trees._trees import StateLayout
 
 
 def make_codes(seed, cardinalities, n_rows):

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from skcircuits.trees import StateLayout
+from skcircuits.trees._trees import StateLayout
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 from skcircuits.trees.mixture_of_all_trees._parameters import Parameterization
 

@@ -3,7 +3,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from skcircuits.trees import StateLayout, chow_liu_tree, learn_tree_mixture
+from skcircuits.trees._chow_liu import chow_liu_tree, learn_tree_mixture
+from skcircuits.trees._trees import StateLayout
 from tests.trees.conftest import all_states
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import StateLayout, chow_liu_tree, complete_rows
-from skcircuits.trees._chow_liu import _thinned, expected_tree
+from skcircuits.trees._chow_liu import _thinned, chow_liu_tree, complete_rows, expected_tree
+from skcircuits.trees._trees import StateLayout
 from tests.trees.conftest import all_states
 
 SIZES = (2, 3, 2, 4)

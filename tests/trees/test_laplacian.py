@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import StateLayout
 from skcircuits.trees import _spanning_trees as laplacian
 from skcircuits.trees._spanning_trees import (
     RowLaplacians,
@@ -10,6 +9,7 @@ from skcircuits.trees._spanning_trees import (
     log_partitions_and_marginals,
     reduced_laplacian,
 )
+from skcircuits.trees._trees import StateLayout
 from tests.trees.conftest import all_spanning_trees, all_states, random_model
 
 

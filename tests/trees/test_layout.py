@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import StateLayout
+from skcircuits.trees._trees import StateLayout
 
 
 def test_groups_cover_every_pair_once():

@@ -3,15 +3,17 @@ import pytest
 
 from skcircuits.circuits import Categorical, is_deterministic, is_structured_decomposable
 from skcircuits.circuits.structure.units import rebuild
-from skcircuits.trees import (
-    StateLayout,
+from skcircuits.trees._chow_liu import (
     TreeMixture,
     chow_liu_tree,
     learn_tree_mixture,
+    mixture_circuit,
     mutual_information,
+    observed_information,
+    observed_tree,
     pair_statistics,
 )
-from skcircuits.trees._chow_liu import mixture_circuit, observed_information, observed_tree
+from skcircuits.trees._trees import StateLayout
 
 SIZES = [2, 3, 2, 4]
 

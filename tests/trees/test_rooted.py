@@ -2,9 +2,14 @@ import numpy as np
 import pytest
 from scipy.sparse.csgraph import minimum_spanning_tree
 
-from skcircuits.trees import edges_of, maximum_spanning_tree, top_down_order
 from skcircuits.trees._spanning_trees import sample_spanning_trees
-from skcircuits.trees._trees import root_at_center, vertex_depths
+from skcircuits.trees._trees import (
+    edges_of,
+    maximum_spanning_tree,
+    root_at_center,
+    top_down_order,
+    vertex_depths,
+)
 
 
 def _random_parents(n_trees, n_vertices, seed=0):

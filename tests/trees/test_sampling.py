@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from skcircuits.trees import edges_of
 from skcircuits.trees._spanning_trees import sample_spanning_trees
+from skcircuits.trees._trees import edges_of
 from tests.trees.conftest import all_spanning_trees, prior_of_trees, random_model
 
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import mutual_info_score
 
-from skcircuits.trees import StateLayout, mutual_information, pair_statistics
+from skcircuits.trees._chow_liu import mutual_information, pair_statistics
+from skcircuits.trees._trees import StateLayout
 
 
 @pytest.fixture

@@ -1,27 +1,63 @@
-"""Probabilities of boxes: one pass over the part of a circuit that has bounds.
+"""Queries given boxes: their probabilities, and answers given observed cells and a box at once.
 
-Variables without bounds integrate to one. Many rows with bounds on the same variables are therefore
-evaluated on the marginal circuit of these variables, which is often much smaller and is kept for
-the next call. Circuits that are not normalised are divided by their integrals first. The pass adds
-and multiplies probabilities on the linear scale; rows whose result is so small that errors of the
-input units might matter are evaluated again in log space.
+Probabilities alone take one pass over the part of a circuit that has bounds. Variables without
+bounds integrate to one, so that many rows with bounds on the same variables are evaluated on the
+marginal circuit of these, which is often much smaller and is kept for the next call. Circuits that
+are not normalised are divided by their integrals first. The pass adds and multiplies probabilities
+on the linear scale; rows whose result is so small that errors of the input units might matter are
+evaluated again in log space.
+
+For all else, every input unit is restricted to the evidence. A feedforward pass over the restricted
+units gives the probability of the evidence, and a backward pass the posterior probability of every
+unit; moments, draws and most probable rows follow as for rows with observed and missing cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from operator import methodcaller
+from typing import Any
 
 import numpy as np
 
 from skcircuits.circuits._policy import BATCH_ROWS, MANY_ROWS, MAX_KEPT
-from skcircuits.circuits.engine._passes import feedforward, input_buffer, log_values
+from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
+from skcircuits.circuits.engine._passes import (
+    backward,
+    best_edges,
+    feedforward,
+    input_buffer,
+    log_values,
+    run_steps,
+    trace,
+)
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries._marginals import condition, log_partition, marginalize
+from skcircuits.circuits.inputs.base import InputLayer, per_column
+from skcircuits.circuits.inputs.restriction import (
+    Evidence,
+    RestrictedDiscrete,
+    RestrictedLayer,
+    restrict,
+)
+from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS, Feature
+from skcircuits.circuits.queries._completion import (
+    BATCH_DRAWS,
+    _Posterior,
+    rows_have_several_trees,
+)
+from skcircuits.circuits.queries._marginals import (
+    condition,
+    log_partition,
+    marginalize,
+    require_possible,
+)
+from skcircuits.circuits.queries._search import Known, search_completions
+from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._patterns import distinct_patterns
-from skcircuits.parallel import memory_bound_chunks
+from skcircuits.parallel import memory_bound_chunks, row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Results above one fraction of the whole are accurate despite absolute errors of 1e-15 of the
@@ -29,6 +65,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 SURELY_EXACT = 1e-6
 # Units whose integrals are as near to one as weights rounded to some digits leave them.
 MAX_LOG_SCALE = 1e-3
+Restriction = Callable[[InputLayer, Evidence], RestrictedLayer]
+_Part = tuple[IntArray, FloatArray, FloatArray, FloatArray]
 
 
 def log_box_probability(plan: Plan, box: Box) -> FloatArray:
@@ -41,7 +79,7 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
         return result
     normalised = plan.remember("normalised", lambda: _normalised(plan))
     log_factor = 0.0 if normalised is plan else log_whole
-    for part, rows in _parts(normalised, _bounded(plan, box)):
+    for part, rows in _parts_with_bounds(normalised, _bounded(plan, box)):
         own = box if len(rows) == len(result) else box.rows(rows)
         result[rows] = _log_probability(part, own) + log_factor
     return result
@@ -58,7 +96,7 @@ def _normalised(plan: Plan) -> Plan:
     return compile_plan(root)
 
 
-def _parts(plan: Plan, bounded: BoolArray) -> Iterator[tuple[Plan, IntArray]]:
+def _parts_with_bounds(plan: Plan, bounded: BoolArray) -> Iterator[tuple[Plan, IntArray]]:
     """Circuits that give the probabilities of rows with bounds, and these rows."""
     patterns, pattern_of = distinct_patterns(bounded)
     n_rows = np.bincount(pattern_of, minlength=len(patterns))
@@ -139,3 +177,257 @@ def _plan_over(plan: Plan, kept: frozenset[int]) -> Plan:
                 known.pop(oldest, None)
         known[kept] = part
     return part
+
+
+class RestrictedCircuit:
+    """A smooth and decomposable circuit given evidence about n rows."""
+
+    def __init__(self, plan: Plan, evidence: Evidence, restrict: Restriction = restrict) -> None:
+        """`restrict`: how input layers are restricted, if not by evidence alone."""
+        self._plan, self.evidence, self._restrict = plan, evidence, restrict
+
+    @property
+    def cardinalities(self) -> dict[int, int]:
+        """Number of states of each discrete variable."""
+        return self._plan.cardinalities
+
+    def log_mass(self) -> FloatArray:
+        """Log density of the observed cells times the probability of the box, shape (n,)."""
+        result = np.empty(len(self.evidence))
+        for rows, batch in self._batches():
+            result[rows] = batch.values[self._plan.root]
+        return result
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Means and variances of all columns, both (n, n_columns); of codes where discrete."""
+        shape = self.evidence.X.shape
+        means, variances = np.full(shape, np.nan), np.full(shape, np.nan)
+        for rows, batch in self._batches():
+            means[rows], variances[rows] = batch.moments()
+        return means, variances
+
+    def state_probabilities(self) -> dict[int, FloatArray]:
+        """Distribution of every discrete variable, (n, n_states) each."""
+        n_rows, known = len(self.evidence), self._plan.cardinalities
+        result = {variable: np.zeros((n_rows, n)) for variable, n in known.items()}
+        for rows, batch in self._batches():
+            for variable, flows in batch.state_flows():
+                result[variable][rows, : len(flows)] += flows.T
+        return result
+
+    def covariance(self, features: list[Feature]) -> FloatArray:
+        """Covariances (n, F, F) of functions of single variables."""
+        parts = [
+            batch.covariance(row, features)
+            for rows, batch in self._batches()
+            for row in range(rows.stop - rows.start)
+        ]
+        return np.stack(parts)
+
+    def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
+        """Draw counts (n,) rows given the evidence of each, one after the other."""
+        drawn = np.full((int(counts.sum()), self.evidence.X.shape[1]), np.nan)
+        ends = np.cumsum(counts)
+        for rows, batch in self._batches():
+            # One draw per row: all rows are traced at once
+            if rows.stop - rows.start > 1 and (counts[rows] == 1).all():
+                batch.draw_each(drawn[ends[rows.start] - 1 : ends[rows.stop - 1]], rng)
+                continue
+            for row in range(rows.start, rows.stop):
+                out = drawn[ends[row] - counts[row] : ends[row]]
+                if len(out):
+                    batch.draw(row - rows.start, out, rng)
+        return drawn
+
+    def mpe(self, left_out: IntArray = NO_COLUMNS) -> tuple[FloatArray, FloatArray]:
+        """Best rows (n, n_columns) that are found, and their log densities (n,).
+
+        Columns `left_out` are summed or integrated out, and so are sums over them alone; then the
+        rows are those of max-product, with the logs of their terms.
+        """
+        rows_found, heights = np.empty(self.evidence.X.shape), np.empty(len(self.evidence))
+        for rows, batch in self._batches():
+            rows_found[rows], heights[rows] = batch.mpe(left_out)
+        return rows_found, heights
+
+    def _batches(self) -> Iterator[tuple[slice, _Batch]]:
+        for rows in self._plan.batches(len(self.evidence), n_buffers=4):
+            yield rows, _Batch(self._plan, self.evidence.rows(rows), rows.start, self._restrict)
+
+
+def feature_means(model: Any, features: list[Feature]) -> FloatArray:
+    """Means (n, F) of functions of single variables, given what restricts a model in n cases."""
+    is_discrete = any(values is not None for _, values in features)
+    means, states = model.moments()[0], model.state_probabilities() if is_discrete else {}
+    result = np.empty((len(means), len(features)))
+    for column, (variable, values) in zip(result.T, features):
+        if values is None or variable not in states:
+            column[:] = means[:, variable]
+            continue
+        # The feature may have values for fewer or more states than the circuit has
+        n_states = min(states[variable].shape[1], len(values))
+        column[:] = states[variable][:, :n_states] @ values[:n_states]
+    return result
+
+
+def mixed_moments(plan: Plan, parts: list[_Part], n_columns: int) -> tuple[FloatArray, FloatArray]:
+    """Means and variances of all columns, both (n, n_columns), NaN of those that are no variables.
+
+    `parts`: scopes of units, their flows (n_units, n), and means and variances given each unit,
+    (n_units, n, scope_size), which may be undefined where there is no flow.
+    """
+    mean, total = np.zeros((2, n_columns, parts[0][1].shape[1]))
+    for scopes, flows, own, _ in parts:
+        used = np.where(flows[..., None] > 0.0, own, 0.0)
+        mean += per_column(scopes, flows[..., None] * used, n_columns)
+    # Law of total variance around the known mean: differences of squares would cancel
+    for scopes, flows, own, variance in parts:
+        distance = own - mean[scopes].transpose(0, 2, 1)
+        is_used = (flows[..., None] > 0.0) & np.isfinite(distance)
+        spread = np.where(is_used, variance, 0.0) + np.where(is_used, distance, 0.0) ** 2
+        total += per_column(scopes, flows[..., None] * spread, n_columns)
+    outside = np.setdiff1d(np.arange(n_columns), plan.variables)
+    mean[outside] = total[outside] = np.nan
+    return mean.T, total.T
+
+
+class _Batch:
+    """Rows whose values are in memory at the same time."""
+
+    def __init__(
+        self, plan: Plan, evidence: Evidence, first_row: int, restrict: Restriction
+    ) -> None:
+        self._plan, self._evidence, self._first_row = plan, evidence, first_row
+        self._restrict = restrict
+        self._layers = [(units, restrict(layer, evidence)) for units, layer in plan.inputs]
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """Log values of all units, (n_units, n)."""
+        values = np.empty((self._plan.n_units, len(self._evidence)))
+        for units, layer in self._layers:
+            values[units] = layer.log_mass()
+        return feedforward(self._plan, values)
+
+    @cached_property
+    def flows(self) -> FloatArray:
+        """Probabilities that units take part, (n_units, n)."""
+        require_possible(self._plan, self.values[self._plan.root], self._first_row)
+        return backward(self._plan, self.values)
+
+    def state_flows(self) -> Iterator[tuple[int, FloatArray]]:
+        """Probabilities (n_states, n) of the states of discrete variables, in parts."""
+        for units, layer in self._layers:
+            if isinstance(layer, RestrictedDiscrete):
+                for variable, _, flows in layer.state_flows(self.flows[units]):
+                    yield variable, flows
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Means and variances of all columns, NaN of those that are no variables."""
+        parts = [
+            (own.layer.scopes, self.flows[units], *own.moments()) for units, own in self._layers
+        ]
+        return mixed_moments(self._plan, parts, self._evidence.X.shape[1])
+
+    def covariance(self, row: int, features: list[Feature]) -> FloatArray:
+        """Covariances (F, F) in one row, by the law of total covariance at every sum."""
+        plan, values = self._plan, self.values[:, row : row + 1]
+        flows = self.flows[:, row]
+        means = np.zeros((plan.n_units, len(features)))
+        total = np.zeros((len(features), len(features)))
+        for units, layer in self._layers:
+            means[units], inner = layer.feature_moments(row, features)
+            total += np.tensordot(flows[units], inner, axes=1)
+        for step in plan.layers:
+            if isinstance(step, ProductLayer):
+                means[step.units] = means[step.children].sum(axis=1)
+                continue
+            assert isinstance(step, SumLayer)
+            posteriors = step.posteriors(values, plan.weights)
+            weighted = means[step.children] * posteriors
+            means[step.units] = np.add.reduceat(weighted, step.starts, axis=0)
+            centred = means[step.children] - means[step.sum_of_edge]
+            weights = posteriors[:, 0] * flows[step.sum_of_edge]
+            total += (centred * weights[:, None]).T @ centred
+        return total
+
+    def draw(self, row: int, out: FloatArray, rng: np.random.Generator) -> None:
+        """Fill `out`, shape (m, n_columns), with draws given the evidence of a row."""
+        values = self.values[:, row : row + 1]
+        require_possible(self._plan, values[self._plan.root], self._first_row + row)
+        posterior = _Posterior(self._plan, values)
+        layers: dict[int, RestrictedLayer] = {id(own.layer): own for _, own in self._layers}
+        for draws in row_slices(len(out), BATCH_DRAWS):
+            n_draws = draws.stop - draws.start
+            choose = posterior.chooser(lambda *_: rng, n_draws)
+            for layer, units, at in trace(self._plan, n_draws, choose):
+                rows = np.full(len(units), row)
+                cells = layers[id(layer)].draw(units, rows, rng)
+                out[(draws.start + at)[:, None], layer.scopes[units]] = cells
+
+    def draw_each(self, out: FloatArray, rng: np.random.Generator) -> None:
+        """Fill `out`, shape (n, n_columns), with one draw given the evidence of each row."""
+        require_possible(self._plan, self.values[self._plan.root], self._first_row)
+        posterior = _Posterior(self._plan, self.values)
+        layers: dict[int, RestrictedLayer] = {id(own.layer): own for _, own in self._layers}
+        choose = posterior.chooser(lambda *_: rng, 1)
+        for layer, units, at in trace(self._plan, len(out), choose):
+            out[at[:, None], layer.scopes[units]] = layers[id(layer)].draw(units, at, rng)
+
+    def mpe(self, left_out: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Best rows and their log densities, or the logs of their terms."""
+        plan, n_rows = self._plan, len(self._evidence)
+        values = np.empty((plan.n_units, n_rows))
+        for span, own in self._layers:
+            values[span] = self._log_max(own, left_out)
+        if len(left_out):
+            self._sum_out(values, set(left_out.tolist()))
+        else:
+            feedforward(plan, values, "max")
+        require_possible(plan, values[plan.root], self._first_row)
+        if not len(left_out) and rows_have_several_trees(plan):
+            return self._search(values)
+        layers = {id(own.layer): own for _, own in self._layers}
+        best = np.full(self._evidence.X.shape, np.nan)
+        for layer, units, at in trace(plan, n_rows, best_edges(plan, values)):
+            best[at[:, None], layer.scopes[units]] = layers[id(layer)].mode(units, at, left_out)
+        return best, values[plan.root]
+
+    def _search(self, peaks: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Best rows that are found and their log densities; ``peaks``: values by max-product."""
+        known = Known(self._plan, self._layers, self._evidence.X)
+        # Probabilities of boxes may take longer than the whole search
+        is_open = np.isnan(self._evidence.box.lower) & np.isnan(self._evidence.box.upper)
+        has_box = not is_open.all() or bool(self._evidence.box.states)
+        return search_completions(known, peaks, None if has_box else self.values)
+
+    def _log_max(self, restricted: RestrictedLayer, left_out: IntArray) -> FloatArray:
+        """Log density of the columns that are not left out, at the best points of all units."""
+        is_out = np.isin(restricted.layer.scopes, left_out)
+        if not is_out.any():
+            return restricted.log_max()
+        values = restricted.log_mass()
+        whole = ~is_out.any(axis=1)
+        values[whole] = restricted.log_max()[whole] if whole.any() else 0.0
+        part = np.flatnonzero(~whole & ~is_out.all(axis=1))
+        shape = len(part), len(self._evidence), is_out.shape[1]
+        pairs = np.repeat(part, shape[1]), np.tile(np.arange(shape[1]), len(part))
+        modes = restricted.mode(*pairs, left_out).reshape(shape)
+        for unit, mode in zip(part.tolist(), modes):
+            kept, X = ~is_out[unit], self._evidence.X.copy()
+            X[:, restricted.layer.scopes[unit, kept]] = mode[:, kept]
+            # Columns that are left out contribute the probability of their evidence given the mode
+            known = Evidence(X, self._evidence.box)
+            values[unit] = self._restrict(restricted.layer, known).log_mass()[unit]
+        return values
+
+    def _sum_out(self, values: FloatArray, left_out: set[int]) -> None:
+        """Evaluate inner units: sums over left-out columns alone add up, all others maximise."""
+        plan = self._plan
+        kept = ~mask_of(left_out)
+        is_out = np.array([not scope.mask & kept for scope in plan.scopes])
+        for step in plan.layers:
+            # Layer by layer: columns must be summed out before the next layer reads them
+            run_steps([step], values, "max", plan.weights)
+            units = np.flatnonzero(is_out[step.units]) + step.units.start
+            values[units] = self.values[units]

@@ -28,7 +28,7 @@ from skcircuits.circuits.inputs.base import InputLayer
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
 from skcircuits.circuits.inputs.restriction._evidence import Breakpoints, Feature, breakpoints
 from skcircuits.circuits.inputs.restriction._gaussians import can_bound_forms, restrict_forms
-from skcircuits.circuits.queries._restricted import RestrictedCircuit, feature_means
+from skcircuits.circuits.queries._boxes import RestrictedCircuit, feature_means
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.protocols import BoolArray, FloatArray, IntArray

@@ -33,7 +33,7 @@ from skcircuits.circuits.inputs.restriction import (
     restrict,
 )
 from skcircuits.circuits.inputs.restriction._evidence import Feature
-from skcircuits.circuits.queries._restricted import mixed_moments
+from skcircuits.circuits.queries._boxes import mixed_moments
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import divisors, finite_peaks, safe_log
 from skcircuits.parallel import row_slices

@@ -20,8 +20,7 @@ from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.inputs.gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomialLayer
 from skcircuits.circuits.inputs.restriction import restrict
-from skcircuits.circuits.queries._boxes import log_box_probability
-from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
+from skcircuits.circuits.queries._boxes import Evidence, RestrictedCircuit, log_box_probability
 from skcircuits.circuits.structure.units import rebuild
 from skcircuits.estimators._base import (
     TableMixin,
@@ -46,7 +45,7 @@ from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts
 from skcircuits.tabular import Discretizer
 from skcircuits.tabular._category_groups import learn_groups
-from skcircuits.trees import StateLayout
+from skcircuits.trees._trees import StateLayout
 
 # More columns and categories than these are counted, not listed.
 MAX_COLUMNS, MAX_CATEGORIES = 30, 5

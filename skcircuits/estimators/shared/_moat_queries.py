@@ -3,13 +3,15 @@
 import numpy as np
 from scipy.special import softmax
 
-from skcircuits.circuits.queries._restricted import Evidence
+from skcircuits.circuits.queries._boxes import Evidence
 from skcircuits.estimators._base import check_is_fitted, make_generator
 from skcircuits.estimators.shared.queries._quantiles import ColumnUnderConditions
 from skcircuits.estimators.shared.queries._totals import as_box
 from skcircuits.exceptions import CircuitPropertyError, must, require_choice, require_count
 from skcircuits.numerics._arrays import safe_log
-from skcircuits.trees import conditional_marginals, edges_of, sample_trees, sampled_circuit
+from skcircuits.trees._trees import edges_of
+from skcircuits.trees.mixture_of_all_trees._conditionals import conditional_marginals
+from skcircuits.trees.mixture_of_all_trees._model import sample_trees, sampled_circuit
 
 _METHODS = ("auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact")
 

@@ -15,7 +15,8 @@ from skcircuits.exceptions import must
 from skcircuits.graphical import FactorGraph, GaussianMRF
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
-from skcircuits.trees import StateLayout, chow_liu_tree
+from skcircuits.trees._chow_liu import chow_liu_tree
+from skcircuits.trees._trees import StateLayout
 
 # A constant column does not determine its spread, which is this fraction of its value.
 SPREAD_OF_CONSTANTS = 1e-6

@@ -13,7 +13,6 @@ import numpy as np
 from scipy.special import softmax
 
 from skcircuits.estimators.targets._learned_targets import ColumnUnits, GivenGradients, Whitening
-from skcircuits.estimators.targets._probable_states import error_of_marginals
 from skcircuits.estimators.targets._weighted_samples import (
     collapsed_discrepancy,
     complete_rows,
@@ -47,6 +46,7 @@ from skcircuits.stein._ridge import (
     state_functions,
 )
 from skcircuits.stein._targets import (
+    error_of_marginals,
     is_continuous,
     log_probabilities,
     meets_zeros,

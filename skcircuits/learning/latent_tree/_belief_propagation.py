@@ -22,7 +22,7 @@ from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.learning.latent_tree._emissions import Emissions, EmissionTotals, Evidence
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees import children_of, top_down_order
+from skcircuits.trees._trees import children_of, top_down_order
 
 _CACHE_BYTES = 1 << 24  # both buffers of a block of rows
 _MAX_ROWS, _MIN_ROWS = 512, 128

@@ -35,7 +35,7 @@ from skcircuits.learning.gaussian_mixture._full_gaussians import (
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.trees import StateLayout
+from skcircuits.trees._trees import StateLayout
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from skcircuits.learning.latent_tree._emissions import (
 )
 from skcircuits.numerics._patterns import k_means, nearest_centres
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees import maximum_spanning_tree, observed_information
-from skcircuits.trees._trees import root_at_center
+from skcircuits.trees._chow_liu import observed_information
+from skcircuits.trees._trees import maximum_spanning_tree, root_at_center
 
 # Small tables are divided into blocks, too: with few steps per pass, learning would be slow.
 _MIN_BLOCKS, _MIN_BLOCK_ROWS = 8, 64

@@ -16,7 +16,7 @@ from skcircuits.circuits import (
     multiply,
 )
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
+from skcircuits.circuits.queries._boxes import Evidence, RestrictedCircuit
 from skcircuits.kernels import (
     RBF,
     Laplacian,

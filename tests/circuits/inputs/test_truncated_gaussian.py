@@ -13,7 +13,7 @@ from skcircuits.circuits.inputs.base import Box
 from skcircuits.circuits.inputs.restriction import Evidence
 from skcircuits.circuits.inputs.restriction._evidence import Feature
 from skcircuits.circuits.inputs.restriction._evidence import within as parts_within
-from skcircuits.circuits.queries._restricted import RestrictedCircuit
+from skcircuits.circuits.queries._boxes import RestrictedCircuit
 
 NAN, INF = np.nan, np.inf
 MEAN, COVARIANCE = [0.3, -0.2, 0.5], [[1.0, 0.5, 0.2], [0.5, 0.8, -0.3], [0.2, -0.3, 0.6]]

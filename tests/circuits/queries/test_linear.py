@@ -21,6 +21,7 @@ from skcircuits.circuits import (
     Sum,
 )
 from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.queries._boxes import Evidence, Feature
 from skcircuits.circuits.queries._linear import (
     Atoms,
     LinearBound,
@@ -31,7 +32,6 @@ from skcircuits.circuits.queries._linear import (
     cut_plane,
     draw_from_nodes,
 )
-from skcircuits.circuits.queries._restricted import Evidence, Feature
 from skcircuits.exceptions import CircuitPropertyError
 
 

@@ -20,7 +20,7 @@ from skcircuits.circuits import (
     Sum,
 )
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries._restricted import (
+from skcircuits.circuits.queries._boxes import (
     Evidence,
     Feature,
     RestrictedCircuit,

@@ -16,7 +16,7 @@ from skcircuits.circuits import (
 )
 from skcircuits.circuits.engine._passes import feedforward, input_buffer
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries._restricted import Evidence, Feature
+from skcircuits.circuits.queries._boxes import Evidence, Feature
 from skcircuits.circuits.queries._scored import ScoredCircuit, Scores, _Random
 from skcircuits.exceptions import CircuitPropertyError
 from tests.reference.enumeration import unit_values

@@ -24,7 +24,7 @@ from skcircuits.learning.latent_tree._learner import (
 )
 from skcircuits.learning.latent_tree._learner import _emissions as first_emissions
 from skcircuits.learning.latent_tree._learner import _maximize as maximize
-from skcircuits.trees import StateLayout
+from skcircuits.trees._trees import StateLayout
 
 PARENTS = np.array([1, -1, 1, 2, 2, 1])
 SIZES = np.array([2, 3, 2, 4, 2, 2])

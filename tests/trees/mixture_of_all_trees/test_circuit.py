@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Categorical, Circuit, is_decomposable, is_smooth
-from skcircuits.trees import conditional_tables, sample_trees, sampled_circuit, tree_unit
-from skcircuits.trees._trees import TreeInference
+from skcircuits.trees._trees import TreeInference, conditional_tables, tree_unit
+from skcircuits.trees.mixture_of_all_trees._model import sample_trees, sampled_circuit
 from tests.trees.conftest import all_states
 
 

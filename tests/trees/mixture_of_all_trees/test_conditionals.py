@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from skcircuits.trees import conditional_marginals
-from skcircuits.trees.mixture_of_all_trees._conditionals import blocked_gibbs, single_site_gibbs
+from skcircuits.trees.mixture_of_all_trees._conditionals import (
+    blocked_gibbs,
+    conditional_marginals,
+    single_site_gibbs,
+)
 from tests.trees.conftest import all_states
 
 METHODS = ["collapsed", "importance", "blocked_gibbs", "gibbs"]

@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import enumerate_evidence, n_completions
-from skcircuits.trees.mixture_of_all_trees._conditionals import enumerate_marginals
+from skcircuits.trees.mixture_of_all_trees._conditionals import (
+    enumerate_evidence,
+    enumerate_marginals,
+    n_completions,
+)
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 from tests.trees.conftest import all_states, random_model
 

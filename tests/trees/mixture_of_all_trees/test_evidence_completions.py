@@ -1,22 +1,24 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import (
-    Schedule,
-    StateLayout,
-    complete_rows,
+from skcircuits.trees._chow_liu import complete_rows
+from skcircuits.trees._trees import StateLayout
+from skcircuits.trees.mixture_of_all_trees._conditionals import (
     enumerate_evidence,
-    estimate_evidence,
-    learn_all_trees,
-    start_training,
+    enumerate_marginals,
 )
-from skcircuits.trees.mixture_of_all_trees._conditionals import enumerate_marginals
 from skcircuits.trees.mixture_of_all_trees._evidence_completions import (
     cell_beliefs,
     estimate_conditionals,
+    estimate_evidence,
     estimate_from_completions,
 )
 from skcircuits.trees.mixture_of_all_trees._evidence_trees import estimate_from_trees
+from skcircuits.trees.mixture_of_all_trees._learning import (
+    Schedule,
+    learn_all_trees,
+    start_training,
+)
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 from tests.trees.conftest import random_model
 

@@ -2,11 +2,18 @@ import numpy as np
 import pytest
 from sklearn import config_context
 
-from skcircuits.trees import edges_of, enumerate_evidence, estimate_evidence, sample_completions
 from skcircuits.trees._spanning_trees import sample_spanning_trees
-from skcircuits.trees._trees import TreeInference
-from skcircuits.trees.mixture_of_all_trees._conditionals import enumerate_marginals
-from skcircuits.trees.mixture_of_all_trees._evidence_trees import TreeProposal, estimate_marginals
+from skcircuits.trees._trees import TreeInference, edges_of
+from skcircuits.trees.mixture_of_all_trees._conditionals import (
+    enumerate_evidence,
+    enumerate_marginals,
+)
+from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_evidence
+from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
+    TreeProposal,
+    estimate_marginals,
+    sample_completions,
+)
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, MixtureOfAllTrees
 from tests.trees.conftest import all_states, prior_of_trees, random_model
 

@@ -2,15 +2,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import mutual_info_score
 
-from skcircuits.trees import (
+from skcircuits.trees._chow_liu import complete_rows
+from skcircuits.trees._trees import StateLayout
+from skcircuits.trees.mixture_of_all_trees._learning import (
     Schedule,
-    StateLayout,
-    complete_rows,
     learn_all_trees,
-    sample_rows,
     start_training,
 )
-from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
+from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture, sample_rows
 from tests.trees.conftest import all_states, random_model
 
 SCHEDULE = Schedule(15, 0.05, 100)

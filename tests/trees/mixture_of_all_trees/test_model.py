@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import StateLayout
-from skcircuits.trees._trees import distinct_rows
+from skcircuits.trees._trees import StateLayout, distinct_rows
 from skcircuits.trees.mixture_of_all_trees._model import MixtureOfAllTrees
 from tests.trees.conftest import all_states, prior_of_trees, random_model, tree_prob
 

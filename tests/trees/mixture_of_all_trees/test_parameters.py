@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from skcircuits.trees import StateLayout
 from skcircuits.trees._chow_liu import PairStatistics
+from skcircuits.trees._trees import StateLayout
 from skcircuits.trees.mixture_of_all_trees import _parameters
 from skcircuits.trees.mixture_of_all_trees._model import LaplacianUpdates
 from skcircuits.trees.mixture_of_all_trees._parameters import (

@@ -1,7 +1,7 @@
 import numpy as np
 from scipy.stats import chisquare
 
-from skcircuits.trees import sample_rows, sample_trees
+from skcircuits.trees.mixture_of_all_trees._model import sample_rows, sample_trees
 from tests.trees.conftest import all_states
 
 

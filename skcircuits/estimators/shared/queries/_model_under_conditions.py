@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import rel_entr
 
 from skcircuits.circuits import PiecewisePolynomial
-from skcircuits.circuits.queries._restricted import Feature, feature_means
+from skcircuits.circuits.queries._boxes import Feature, feature_means
 from skcircuits.estimators._base import check_is_fitted
 from skcircuits.estimators.shared.queries._quantiles import ColumnUnderConditions
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must

@@ -8,13 +8,13 @@ from math import prod
 import numpy as np
 
 from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.queries._boxes import Evidence, RestrictedCircuit
 from skcircuits.circuits.queries._linear import (
     LinearBound,
     LinearCircuit,
     around_integers,
     integer_range,
 )
-from skcircuits.circuits.queries._restricted import Evidence, RestrictedCircuit
 from skcircuits.circuits.queries._scored import MAX_DEGREE, ScoredCircuit, Scores
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.tabular.queries._sets import CodeSet, split_by_sets
