@@ -93,27 +93,22 @@ def describe_column(
     """
     seen = ~np.isnan(cells) & (weights > 0)
     cells, weights = cells[seen], weights[seen]
-    nothing = np.empty(0)
     if cardinality:
         counts = np.bincount(cells.astype(np.intp), weights, minlength=cardinality).astype(float)
-        return MixedColumn(variable, cardinality, nothing, _smoothed_fractions(counts))
+        return MixedColumn(variable, cardinality, np.empty(0), _smoothed_fractions(counts))
     if len(cells) == 0:
-        return MixedColumn(variable, 0, nothing, np.ones(1), 1.0, -0.5, 0.5)
+        return MixedColumn(variable, 0, np.empty(0), np.ones(1), 1.0, -0.5, 0.5)
     values, place = np.unique(cells, return_inverse=True)
     counts = np.bincount(place, weights).astype(float)
-    resolution = _resolution(values)
     mean = np.average(values, weights=counts)
     spread = float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
-    atoms, is_grid = nothing, False
-    if not point_masses:
-        resolution = max(resolution, MIN_WIDTH * spread)
+    resolution = _resolution(values)
+    if point_masses:
+        n_rows = np.bincount(place)
+        atoms, is_grid, resolution = _atoms(values, counts, n_rows, resolution, point_masses)
     else:
-        atoms = values[_heavy_values(values, counts, np.bincount(place), resolution)]
-        is_wanted = point_masses is True and len(atoms) < len(values)
-        points = _grid_points(values, counts.sum()) if is_wanted else None
-        if points is not None:
-            atoms, is_grid = points, True
-            resolution = (points[-1] - points[0]) / (len(points) - 1)
+        atoms, is_grid = np.empty(0), False
+        resolution = max(resolution, MIN_WIDTH * spread)
     place = np.searchsorted(atoms, values)
     is_atom = np.isin(values, atoms)
     place[~is_atom] = len(atoms)
@@ -128,6 +123,22 @@ def describe_column(
         float(max(spread, resolution)),
         is_grid,
     )
+
+
+def _atoms(
+    values: FloatArray,
+    counts: FloatArray,
+    n_rows: IntArray,
+    resolution: float,
+    point_masses: PointMasses,
+) -> tuple[FloatArray, bool, float]:
+    """Numbers with point masses, whether they are a whole grid, and the resolution."""
+    atoms = values[_heavy_values(values, counts, n_rows, resolution)]
+    is_wanted = point_masses is True and len(atoms) < len(values)
+    points = _grid_points(values, counts.sum()) if is_wanted else None
+    if points is None:
+        return atoms, False, resolution
+    return points, True, (points[-1] - points[0]) / (len(points) - 1)
 
 
 def standardized(cells: FloatArray, weights: FloatArray) -> FloatArray:

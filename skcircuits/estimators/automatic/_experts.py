@@ -1,8 +1,4 @@
-"""Candidate densities: their predictions of held-out cells, and the weights of their average.
-
-A density that models numbers well may still miss how they depend on categories. The log density of
-whole rows hardly shows this, whereas joint frequencies of categories and intervals do.
-"""
+"""Candidate densities: their predictions of held-out cells, and the weights of their average."""
 
 import copy
 import warnings
@@ -16,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.circuits import Circuit
 from skcircuits.circuits.inputs.johnson import SinhMap
-from skcircuits.estimators.automatic._marginals import are_misfit, below_in_components
+from skcircuits.estimators.automatic._misfit import N_DRAWS, PairTables, are_misfit
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.shared._completion import with_new_integers
@@ -50,11 +46,7 @@ from skcircuits.parallel import Parallel, delayed
 # weights are hard to beat by chance
 _PRIOR_CELLS = 10.0
 _PRIOR_NUMBERS = 5.0  # of one column, whose errors are in units of their own variance
-_QUANTILES = (0.25, 0.5, 0.75)
-_PRIOR_ROWS = 0.5  # spread evenly over the cells of a pair
-_LEAST_ROWS = 20  # rows with both cells of a pair observed, for a misfit to count
 _MANY_ROWS = 2000  # from here on more components and states are tried
-_N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
 _MAP_ROWS = 300  # enough for the shape of a column
 _LEAST_VARIANCE = 1e-10  # of errors of cells, in standard units
 _LEAST_WEIGHT = 0.05  # experts with a smaller weight are dropped
@@ -144,99 +136,6 @@ def _in_units_of_errors(answers, weights, sinh_map):
     squares = own @ np.square(predicted - answers.truth[:, None]) / answers.number_weights.sum()
     # As in a Gaussian log likelihood
     return answers._replace(number_weights=own / (2.0 * max(squares.min(), _LEAST_VARIANCE)))
-
-
-class PairTables:
-    """Tables of each category column by the quarters of each numerical one.
-
-    `rows` (n, d) set the quartiles; `cardinalities` (d,): categories per column, 0 for numbers.
-    """
-
-    def __init__(self, rows, cardinalities):
-        self.categorical = np.flatnonzero(cardinalities)
-        numbers = np.flatnonzero(cardinalities == 0)
-        self._is_known = ~np.isnan(rows[:, numbers]).all(axis=0)
-        self.numerical = numbers[self._is_known].tolist()
-        self.sizes = cardinalities[self.categorical]
-        self.edges = [
-            np.quantile(own[~np.isnan(own)], _QUANTILES) for own in rows[:, self.numerical].T
-        ]
-
-    @property
-    def n_pairs(self):
-        """Number of pairs of columns."""
-        return len(self.categorical) * len(self.numerical)
-
-    def counts(self, rows):
-        """Counts (n_categories, 4) of each pair, over the rows that have both cells."""
-        labels = [
-            rows[:, j, None] == np.arange(k)
-            for j, k in zip(self.categorical, self.sizes, strict=True)
-        ]
-        quarters = []
-        for j, edges in zip(self.numerical, self.edges, strict=True):
-            place = np.searchsorted(edges, rows[:, j], side="right")
-            here = place[:, None] == np.arange(len(edges) + 1)
-            quarters.append(here & ~np.isnan(rows[:, j, None]))
-        first, second = (np.hstack(own).astype(np.float64) for own in (labels, quarters))
-        tables = first.T @ second
-        return [
-            tables[start : start + size, part : part + 4]
-            for start, size in zip(np.cumsum(self.sizes) - self.sizes, self.sizes, strict=True)
-            for part in range(0, 4 * len(self.numerical), 4)
-        ]
-
-    def probabilities(self, draws):
-        """Probabilities of the cells of all pairs under a density, from its draws."""
-        return [_smoothed(own) for own in self.counts(draws)]
-
-    def probabilities_by(self, mixture, table):
-        """Those under a mixture of Gaussians over the columns of a table, which are exact."""
-        limits = np.full((len(self._is_known), len(_QUANTILES)), np.nan)
-        limits[self._is_known] = self.edges
-        weights, below = below_in_components(mixture, table, limits)
-        ends = np.zeros((*below.shape[:2], 1))
-        quarters = np.diff(np.concatenate([ends, below, 1.0 + ends], axis=2), axis=2)
-        quarters = quarters[:, self._is_known] * weights[:, None, None]
-        if isinstance(mixture, TransformedMixture):
-            known = mixture.category_tables
-            log_tables = [known[j] for j in self.categorical.tolist()]
-        else:
-            log_tables = mixture.categories.log_probabilities
-        return [
-            _smoothed(_N_DRAWS * own)
-            for logs in log_tables
-            for own in np.einsum("ka,kcq->caq", np.exp(logs), quarters)
-        ]
-
-    def answers(self, rows, probabilities):
-        """Likelihoods of pairs of cells under K densities; all pairs of a row count as one cell."""
-        counts = np.concatenate([own.ravel() for own in self.counts(rows)])
-        likelihoods = [np.concatenate([own.ravel() for own in tables]) for tables in probabilities]
-        nothing = np.zeros((0, len(probabilities)))
-        return Answers(
-            nothing,
-            np.zeros(0),
-            np.zeros(0),
-            np.stack(likelihoods, axis=1),
-            # A row with many pairs must not weigh more than its cells
-            counts / max(1, self.n_pairs),
-        )
-
-    def largest_misfit(self, rows, probabilities):
-        """Largest difference of a frequency in some rows from its probability."""
-        misfits = [
-            np.abs(own / own.sum() - expected).max()
-            for own, expected in zip(self.counts(rows), probabilities, strict=True)
-            if own.sum() >= _LEAST_ROWS
-        ]
-        return float(max(misfits, default=0.0))
-
-
-def _smoothed(counts):
-    """Probabilities of the cells of a pair from counts of draws."""
-    counts = counts + _PRIOR_ROWS / counts.size
-    return counts / counts.sum()
 
 
 @dataclass(frozen=True)
@@ -690,7 +589,7 @@ def _try(expert, part, turns, known, limits, grouped, X, schema, criterion, seed
     circuit, bounds = fit.circuit_, mean_bounds(part.numbers)
     tables = None
     if pairs:
-        tables = pairs.probabilities(circuit.sample(_N_DRAWS, random_state=seed))
+        tables = pairs.probabilities(circuit.sample(N_DRAWS, random_state=seed))
     predictions = [turn.predict_by(circuit, X, criterion, bounds) for turn in turns]
     return _Trial(predictions, tables, fit, limits)
 

@@ -376,6 +376,43 @@ class ExpectedPredictionMixin(
     def _fit_models(self, X, y, sample_weight, fit_params):
         """Learn the models and the density of the rows."""
         self._unread = {}  # known once the models are fitted
+        model, X, encoded, y, *others = self._read_training(X, y, sample_weight, fit_params)
+        targets, sample_weight, fit_params = others
+        self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        frozen = isinstance(model, FrozenEstimator)
+        must_complete = not frozen and self.n_completions > 0 and np.isnan(encoded).any()
+        del encoded  # the density reads the table itself: two copies of a long one are one too many
+        tables, models = [], [model] * (not must_complete)
+        if not frozen and not must_complete:
+            # Before the density: a model that refuses the table does so at once
+            tables = [self._check_table(X, reset=False)]
+            models = [fit_model(model, tables[0], y, self._schema, fit_params)]
+        encoded = self._learn_density(X, sample_weight=sample_weight)
+        is_bounded = refuses_negative_values(model) or self._fails_outside(
+            model, models, encoded, y, fit_params
+        )
+        self._bounds = _range_of(encoded) if is_bounded else None
+        if must_complete:
+            for table in self._completed_tables(encoded, targets, sample_weight):
+                models.append(fit_model(model, table, y, self._schema, fit_params))
+                # Completed tables are as large as X each
+                tables += [table] if self.stacking else []
+        decode = self._schema.decode
+        self._unread = unread_categories(
+            lambda cells: [model.predict(decode(cells)) for model in models], encoded, self._schema
+        )
+        self._scale = self._answer_scale(models, y)
+        self.estimator_ = models[0]
+        self.estimators_ = models
+        self._find_closed_forms()
+        return TrainingTable(model, tables, encoded, y, targets, sample_weight, fit_params)
+
+    def _read_training(self, X, y, sample_weight, fit_params):
+        """Check the training data, and leave out the rows of weight zero.
+
+        Returns the model, and what it learns from: the rows as they are and encoded, the target as
+        it is and as codes, the weights, and the other parameters of its `fit`.
+        """
         model = self._chosen_estimator(y)
         check_kind(model, get_tags(self).estimator_type)
         frozen = isinstance(model, FrozenEstimator)
@@ -400,36 +437,7 @@ class ExpectedPredictionMixin(
         if not isinstance(self.density, Circuit):
             nothing = "predictions do not depend on them"
             self._warn_of_empty_columns("their density is a guess" if frozen else nothing)
-        self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        must_complete = not frozen and self.n_completions > 0 and np.isnan(encoded).any()
-        del encoded  # the density reads the table itself: two copies of a long one are one too many
-        tables, models = [], [model]
-        if not frozen and not must_complete:
-            # Before the density: a model that refuses the table does so at once
-            tables = [self._check_table(X, reset=False)]
-            models = [fit_model(model, tables[0], y, self._schema, fit_params)]
-        encoded = self._learn_density(X, sample_weight=sample_weight)
-        if must_complete:
-            models = []
-        self._bounds = None
-        if refuses_negative_values(model) or self._fails_outside(
-            model, models, encoded, y, fit_params
-        ):
-            self._bounds = _range_of(encoded)
-        if must_complete:
-            for table in self._completed_tables(encoded, targets, sample_weight):
-                models.append(fit_model(model, table, y, self._schema, fit_params))
-                # Completed tables are as large as X each
-                tables += [table] if self.stacking else []
-        decode = self._schema.decode
-        self._unread = unread_categories(
-            lambda cells: [model.predict(decode(cells)) for model in models], encoded, self._schema
-        )
-        self._scale = self._answer_scale(models, y)
-        self.estimator_ = models[0]
-        self.estimators_ = models
-        self._find_closed_forms()
-        return TrainingTable(model, tables, encoded, y, targets, sample_weight, fit_params)
+        return model, X, encoded, y, targets, sample_weight, fit_params
 
     def _fails_outside(self, model, models, encoded, y, fit_params):
         """Tell whether the model answers for observed values only, not beyond their range."""

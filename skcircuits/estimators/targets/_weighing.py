@@ -217,11 +217,7 @@ class WeighingProblem:
         uniform = counts / len(which)
         scale = float(minimised.diagonal().mean()) or 1.0
         value = minimised.value(totals) / scale
-        error = model.error(value, totals, counts)
-        change = squared_change(distinct, totals, counts) if self.is_continuous else None
-        fraction = 1.0 - reliance(error, change, len(which))
-        if model.is_broken:
-            error, fraction = value, 1.0 - reach(value, len(which))
+        error, fraction = self._trust(model, value, totals, counts, distinct)
         size_alone, n_equivalent, marginal_error = _effective_size(totals, counts), np.inf, 0.0
         if self.chooses_states and value > STUCK_PART * minimised.value(uniform) / scale:
             n_equivalent = 1.0 / value
@@ -249,6 +245,15 @@ class WeighingProblem:
             marginal_error,
             self._variance_error(rows, totals),
         )
+
+    def _trust(self, model, value, totals, counts, distinct):
+        """Expected error of weights, and the fraction of uniform weights that it calls for."""
+        n_samples = int(counts.sum())
+        if model.is_broken:
+            return value, 1.0 - reach(value, n_samples)
+        error = model.error(value, totals, counts)
+        change = squared_change(distinct, totals, counts) if self.is_continuous else None
+        return error, 1.0 - reliance(error, change, n_samples)
 
     def _variance_error(self, rows, totals):
         """By how much Stein's identity for variances fails, for the column where it does most.

@@ -447,6 +447,57 @@ def _hermite_from_powers() -> FloatArray:
 HERMITE, IDENTITY = _hermite_from_powers(), np.eye(MAX_ORDERS)
 
 
+Run = tuple[int, int, float]  # of functions whose costs ascend: start, stop and least cost
+Step = tuple[int, int, slice, slice]  # direction, order, factors, products
+
+
+def _multiplied(
+    directions: list[int], levels: list[list[float]], n_numbers: int, size: float
+) -> tuple[list[Run], list[list[int]], list[Step]]:
+    """Runs of products of cost less than `size`, their orders, and the steps that multiply them."""
+    inner = levels[directions[0]] if directions else [0.0]
+    stop = bisect_left(inner, size)
+    runs: list[Run] = [(0, stop, 0.0)]
+    orders, steps = [[0] * len(directions)], []
+    for place, direction in enumerate(directions):
+        is_number, n_parents = direction < n_numbers, stop
+        if place == 0:
+            for i in range(1, stop):
+                source = i - 1 if is_number else 0
+                steps.append((direction, i, slice(source, source + 1), slice(i, i + 1)))
+            n_parents = 1
+        else:
+            sources = [(start, cost, own) for (start, _, cost), own in zip(runs, orders)]
+            for i, level in enumerate(levels[direction][1:], 1):
+                follow = []
+                for source, cost, parent in sources:
+                    n = bisect_left(inner, size - level - cost)
+                    if n:
+                        there = slice(stop, stop + n)
+                        steps.append((direction, i, slice(source, source + n), there))
+                        follow.append((stop if is_number else source, cost, parent))
+                        runs.append((stop, stop + n, cost + level))
+                        orders.append([*parent[:place], i, *parent[place + 1 :]])
+                        stop += n
+                sources = follow
+        if not is_number:
+            steps.append((direction, 0, slice(0, n_parents), slice(0, n_parents)))
+    return runs, orders, steps
+
+
+def _products_from_powers(
+    tables: list[FloatArray], of_runs: IntArray, lengths: IntArray, along: IntArray
+) -> FloatArray:
+    """Coefficients (p, p) of products of functions, from those of each direction."""
+    result = np.ones((len(lengths), len(lengths)))
+    for table, own in zip(tables[1:], of_runs[1:]):
+        result *= table[own[:, None], own]
+    result = np.repeat(np.repeat(result, lengths, axis=0), lengths, axis=1)
+    for table in tables[:1]:
+        result *= table[along[:, None], along]
+    return result
+
+
 class _Half(NamedTuple):
     """Products of functions of some directions: powers of a number, functions of a category.
 
@@ -458,7 +509,7 @@ class _Half(NamedTuple):
     powers: FloatArray  # (n, p), in each of the directions
     orders: IntArray  # (n, p), in each of the directions
     directions: list[int]
-    steps: list[tuple[int, int, slice, slice]]
+    steps: list[Step]
     log_norms: FloatArray  # (p,), of the squares of the functions of the powers
     from_powers: FloatArray  # (p, p), products of powers of t = ξ / sqrt(decay) to Hermite ones
 
@@ -468,46 +519,15 @@ class _Half(NamedTuple):
     ) -> _Half:
         """Multiply the functions of directions; products of cost `size` or more are omitted."""
         inner = levels[directions[0]] if directions else [0.0]
-        stop = bisect_left(inner, size)
-        # Runs of functions whose costs ascend: their start, stop and least cost, and their orders
-        runs, orders, steps = [(0, stop, 0.0)], [[0] * len(directions)], []
-        for place, direction in enumerate(directions):
-            is_number, n_parents = direction < n_numbers, stop
-            if place == 0:
-                for i in range(1, stop):
-                    source = i - 1 if is_number else 0
-                    steps.append((direction, i, slice(source, source + 1), slice(i, i + 1)))
-                n_parents = 1
-            else:
-                sources = [(start, cost, own) for (start, _, cost), own in zip(runs, orders)]
-                for i, level in enumerate(levels[direction][1:], 1):
-                    follow = []
-                    for source, cost, parent in sources:
-                        n = bisect_left(inner, size - level - cost)
-                        if n:
-                            own = [*parent[:place], i, *parent[place + 1 :]]
-                            there = slice(stop, stop + n)
-                            steps.append((direction, i, slice(source, source + n), there))
-                            follow.append((stop if is_number else source, cost, parent))
-                            runs.append((stop, stop + n, cost + level))
-                            orders.append(own)
-                            stop += n
-                    sources = follow
-            if not is_number:
-                steps.append((direction, 0, slice(0, n_parents), slice(0, n_parents)))
+        runs, orders, steps = _multiplied(directions, levels, n_numbers, size)
         starts, stops, costs = np.array(runs).T
         lengths = (stops - starts).astype(np.intp)
         of_runs = np.array(orders, dtype=np.intp).T
         of_all = np.repeat(of_runs, lengths, axis=1)
-        along = np.arange(stop) - np.repeat(starts.astype(np.intp), lengths)
+        along = np.arange(len(of_all.T)) - np.repeat(starts.astype(np.intp), lengths)
         of_all[:1] = along
         tables = [HERMITE if j < n_numbers else IDENTITY for j in directions]
-        from_powers = np.ones((len(runs), len(runs)))
-        for table, own in zip(tables[1:], of_runs[1:]):
-            from_powers *= table[own[:, None], own]
-        from_powers = np.repeat(np.repeat(from_powers, lengths, axis=0), lengths, axis=1)
-        for table in tables[:1]:
-            from_powers *= table[along[:, None], along]
+        from_powers = _products_from_powers(tables, of_runs, lengths, along)
         costs = np.repeat(costs, lengths) + np.array(inner)[along]
         n_powers = sum(direction < n_numbers for direction in directions)
         powers = of_all[:n_powers].astype(np.float64)

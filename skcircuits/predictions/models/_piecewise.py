@@ -301,28 +301,21 @@ def approximate(
     column, low, high = (a[(high > low) | is_constant] for a in (column, low, high))
     done: list[tuple[IntArray, FloatArray, FloatArray, FloatArray]] = []
     while len(column):
-        centre, half = (low + high)[:, None] / 2.0, (high - low)[:, None] / 2.0
-        places = np.concatenate([POINTS, TESTS])
-        values = function(np.repeat(column, len(places)), (centre + half * places).ravel())
-        values = values.reshape(len(column), len(places), -1)
-        coefficients = TO_COEFFICIENTS @ values[:, :N_COEFFICIENTS]
-        basis = chebyshev.chebvander(TESTS, N_COEFFICIENTS - 1)
-        error = np.abs(basis @ coefficients - values[:, N_COEFFICIENTS:]).max(axis=1)
+        coefficients, values, error = _fit_panels(function, column, low, high)
         # Errors are relative to the values nearby, or to typical ones
+        highest = np.abs(values).max(axis=1)
         if size is None:
-            size = np.median(np.abs(values).max(axis=1), axis=0)
-        fits = (error <= TOL * np.maximum(np.abs(values).max(axis=1), size)).all(axis=1)
+            size = np.median(highest, axis=0)
+        fits = (error <= TOL * np.maximum(highest, size)).all(axis=1)
         # The function jumps in a panel without width, which goes to the one on its left
         jumps = ~fits & (high - low <= least[column])
         coefficients[jumps], coefficients[jumps, 0] = 0.0, values[jumps, 0]
         fits |= jumps
         done.append((column[fits], low[fits], high[fits], coefficients[fits]))
-        column, low, high, middle = (a[~fits] for a in (column, low, high, centre[:, 0]))
-        column, low, high = (
-            np.tile(column, 2),
-            np.concatenate([low, middle]),
-            np.concatenate([middle, high]),
-        )
+        column, low, high = (a[~fits] for a in (column, low, high))
+        middle = (low + high) / 2.0
+        column = np.tile(column, 2)
+        low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
         if sum(len(part[0]) for part in done) + len(column) > MAX_PANELS * len(columns):
             raise NoClosedFormError("the functions of single columns have too many kinks")
     assert size is not None
@@ -335,6 +328,23 @@ def approximate(
         function = PiecewiseFunction(edges, coefficients[own].transpose(1, 0, 2))
         result[j] = _shortened(_merged(function, size), size)
     return result
+
+
+def _fit_panels(
+    function: Callable[[IntArray, FloatArray], FloatArray],
+    column: IntArray,
+    low: FloatArray,
+    high: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Coefficients (n, N_COEFFICIENTS, k) on n panels, values there, and largest errors (n, k)."""
+    places = np.concatenate([POINTS, TESTS])
+    centre, half = (low + high)[:, None] / 2.0, (high - low)[:, None] / 2.0
+    values = function(np.repeat(column, len(places)), (centre + half * places).ravel())
+    values = values.reshape(len(column), len(places), -1)
+    coefficients = TO_COEFFICIENTS @ values[:, :N_COEFFICIENTS]
+    basis = chebyshev.chebvander(TESTS, N_COEFFICIENTS - 1)
+    error = np.abs(basis @ coefficients - values[:, N_COEFFICIENTS:]).max(axis=1)
+    return coefficients, values, error
 
 
 def _merged(function: PiecewiseFunction, size: FloatArray) -> PiecewiseFunction:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from skcircuits import AutomaticDensity, GaussianMixtureDensity
-from skcircuits.estimators.automatic._marginals import _below, are_misfit
+from skcircuits.estimators.automatic._misfit import _below, are_misfit
 from skcircuits.learning.gaussian_mixture._candidates import Candidate, try_candidate
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable

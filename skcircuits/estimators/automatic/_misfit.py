@@ -1,0 +1,179 @@
+"""How the distributions of single columns and of pairs under a density differ from those of rows.
+
+The log density of whole rows hardly shows them: where columns nearly determine one another, it is
+largest for densities that know this, whatever the shapes of the columns are, and a density that
+models numbers well may still miss how they depend on categories.
+"""
+
+import numpy as np
+from scipy.special import ndtr
+
+from skcircuits.learning.gaussian_mixture._candidates import TransformedMixture
+from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
+from skcircuits.learning.gaussian_mixture._held_out import Answers
+from skcircuits.learning.gaussian_mixture._learner import MixtureState
+
+N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
+_QUANTILES = (0.25, 0.5, 0.75)
+_PRIOR_ROWS = 0.5  # spread evenly over the cells of a pair
+_LEAST_ROWS = 20  # rows with both cells of a pair observed, for a misfit to count
+_LEVELS = np.arange(1, 32) / 32.0  # of the quantiles at which distributions are compared
+
+
+def are_misfit(weighed, table, X, n_rows):
+    """Whether the marginal distribution of a number differs by more than chance from the rows.
+
+    `weighed`: fits with their weights in a mixture, to `n_rows` rows of `X` (n, d), from which
+    `table` was prepared. The largest difference of distribution functions, of which the standard
+    error is at most half as large, is compared with 1 / sqrt(`n_rows`); that of rows drawn from a
+    fitted distribution rarely reaches it (Lilliefors, 1967, "On the Kolmogorov-Smirnov Test for
+    Normality with Mean and Variance Unknown").
+    """
+    numerical = np.flatnonzero(table.cardinalities == 0)
+    limits = np.full((len(numerical), len(_LEVELS)), np.nan)
+    frequencies = np.full(limits.shape, np.nan)
+    for i, column in enumerate(X[:, numerical].T):
+        cells = np.sort(column[~np.isnan(column)])
+        if len(cells):
+            limits[i] = np.quantile(cells, _LEVELS, method="inverted_cdf")
+            # Half of the cells that are equal: densities spread them around their value
+            ranks = [np.searchsorted(cells, limits[i], side=side) for side in ("left", "right")]
+            frequencies[i] = np.mean(ranks, axis=0) / len(cells)
+    found = sum(weight * _below(fit, table, numerical, limits) for fit, weight in weighed)
+    return bool(np.nanmax(np.abs(found - frequencies), initial=0.0) > n_rows**-0.5)
+
+
+def _below(fit, table, numerical, limits):
+    """Probabilities (c, L) that each number lies below its limits (c, L)."""
+    if isinstance(fit, (MixtureState, TransformedMixture)):
+        weights, below = below_in_components(fit, table, limits)
+        return np.einsum("k,kcl->cl", weights, below)
+    upper = np.full((limits.size, len(table.cardinalities)), np.nan)
+    upper[np.arange(limits.size), np.repeat(numerical, limits.shape[1])] = limits.ravel()
+    log_prob = fit.circuit_.log_prob_box(np.full(upper.shape, np.nan), upper)
+    return np.exp(log_prob).reshape(limits.shape)
+
+
+def below_in_components(fit, table, limits):
+    """Weights (K,) of components, and probabilities (K, c, L) of numbers below limits (c, L)."""
+    if not isinstance(fit, TransformedMixture):
+        return fit.weights, _below_in_normals(fit, table, limits)
+    columns = np.flatnonzero(table.cardinalities == 0)
+    is_normal = fit.units.cardinalities[columns] == 0
+    below = np.empty((fit.state.n_components, *limits.shape))
+    own = limits[is_normal]
+    if fit.sinh_map is not None:
+        own = fit.sinh_map.normal(own.T).T
+    below[:, is_normal] = _below_in_normals(fit.state, fit.units, own)
+    for i in np.flatnonzero(~is_normal):
+        cells = fit.grouped[columns[i]].cells
+        below[:, i] = fit.cell_probabilities(columns[i]) @ cells.below(limits[i])
+    return fit.state.weights, below
+
+
+def _below_in_normals(state, table, limits):
+    means, variances = _normal_marginals(state, table)
+    return ndtr((limits - means[:, :, None]) / np.sqrt(variances)[:, :, None])
+
+
+def _normal_marginals(state, table):
+    """Means and variances (K, c) of the numbers in each component, in the units of the table."""
+    units = table.location, table.scale
+    if isinstance(state.gaussians, FactorGaussians):
+        means, loadings, noise = state.gaussians.in_units(*units)
+        return means, np.square(loadings).sum(axis=2) + noise
+    means, covariances = state.gaussians.in_units(*units)
+    return means, np.diagonal(covariances, axis1=1, axis2=2)
+
+
+class PairTables:
+    """Tables of each category column by the quarters of each numerical one.
+
+    `rows` (n, d) set the quartiles; `cardinalities` (d,): categories per column, 0 for numbers.
+    """
+
+    def __init__(self, rows, cardinalities):
+        self.categorical = np.flatnonzero(cardinalities)
+        numbers = np.flatnonzero(cardinalities == 0)
+        self._is_known = ~np.isnan(rows[:, numbers]).all(axis=0)
+        self.numerical = numbers[self._is_known].tolist()
+        self.sizes = cardinalities[self.categorical]
+        self.edges = [
+            np.quantile(own[~np.isnan(own)], _QUANTILES) for own in rows[:, self.numerical].T
+        ]
+
+    @property
+    def n_pairs(self):
+        """Number of pairs of columns."""
+        return len(self.categorical) * len(self.numerical)
+
+    def counts(self, rows):
+        """Counts (n_categories, 4) of each pair, over the rows that have both cells."""
+        labels = [
+            rows[:, j, None] == np.arange(k)
+            for j, k in zip(self.categorical, self.sizes, strict=True)
+        ]
+        quarters = []
+        for j, edges in zip(self.numerical, self.edges, strict=True):
+            place = np.searchsorted(edges, rows[:, j], side="right")
+            here = place[:, None] == np.arange(len(edges) + 1)
+            quarters.append(here & ~np.isnan(rows[:, j, None]))
+        first, second = (np.hstack(own).astype(np.float64) for own in (labels, quarters))
+        tables = first.T @ second
+        return [
+            tables[start : start + size, part : part + 4]
+            for start, size in zip(np.cumsum(self.sizes) - self.sizes, self.sizes, strict=True)
+            for part in range(0, 4 * len(self.numerical), 4)
+        ]
+
+    def probabilities(self, draws):
+        """Probabilities of the cells of all pairs under a density, from its draws."""
+        return [_smoothed(own) for own in self.counts(draws)]
+
+    def probabilities_by(self, mixture, table):
+        """Those under a mixture of Gaussians over the columns of a table, which are exact."""
+        limits = np.full((len(self._is_known), len(_QUANTILES)), np.nan)
+        limits[self._is_known] = self.edges
+        weights, below = below_in_components(mixture, table, limits)
+        ends = np.zeros((*below.shape[:2], 1))
+        quarters = np.diff(np.concatenate([ends, below, 1.0 + ends], axis=2), axis=2)
+        quarters = quarters[:, self._is_known] * weights[:, None, None]
+        if isinstance(mixture, TransformedMixture):
+            known = mixture.category_tables
+            log_tables = [known[j] for j in self.categorical.tolist()]
+        else:
+            log_tables = mixture.categories.log_probabilities
+        return [
+            _smoothed(N_DRAWS * own)
+            for logs in log_tables
+            for own in np.einsum("ka,kcq->caq", np.exp(logs), quarters)
+        ]
+
+    def answers(self, rows, probabilities):
+        """Likelihoods of pairs of cells under K densities; all pairs of a row count as one cell."""
+        counts = np.concatenate([own.ravel() for own in self.counts(rows)])
+        likelihoods = [np.concatenate([own.ravel() for own in tables]) for tables in probabilities]
+        nothing = np.zeros((0, len(probabilities)))
+        return Answers(
+            nothing,
+            np.zeros(0),
+            np.zeros(0),
+            np.stack(likelihoods, axis=1),
+            # A row with many pairs must not weigh more than its cells
+            counts / max(1, self.n_pairs),
+        )
+
+    def largest_misfit(self, rows, probabilities):
+        """Largest difference of a frequency in some rows from its probability."""
+        misfits = [
+            np.abs(own / own.sum() - expected).max()
+            for own, expected in zip(self.counts(rows), probabilities, strict=True)
+            if own.sum() >= _LEAST_ROWS
+        ]
+        return float(max(misfits, default=0.0))
+
+
+def _smoothed(counts):
+    """Probabilities of the cells of a pair from counts of draws."""
+    counts = counts + _PRIOR_ROWS / counts.size
+    return counts / counts.sum()
