@@ -28,6 +28,7 @@ _TOKEN = re.compile(
     | (?P<plain> [{}();] | (?: (?!/\*) [^\s{}();,"] )+ )""",
     re.DOTALL | re.VERBOSE,
 )
+_UAI_COMMENT = re.compile(r"(#|//)[^\n]*")
 _DISCRETE = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{")
 _QUOTE = "Quote names that hold spaces or marks."
 # Variable names, state names per variable, and (scope, table) of every factor.
@@ -118,11 +119,19 @@ def write_bif(path: str | PathLike[str], network: NetworkDescription) -> None:
         lines.append(f"probability ( {name}{above} ) {{")
         # One row per context, which every reader of the format understands
         for context in np.ndindex(table.shape[:-1]):
-            row = ", ".join(map(repr, table[context].tolist()))
+            row = ", ".join(map(_digits, table[context].tolist()))
             of_parents = ", ".join(states[p][state] for p, state in zip(parents, context))
             lines.append(f"  ({of_parents}) {row};" if parents else f"  table {row};")
         lines.append("}")
     Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _digits(value: float) -> str:
+    """Write the shortest digits that are read back as the same float."""
+    # Some readers, pgmpy's of UAI among them, know no exponents
+    if 1e-30 < value < 1e30:
+        return np.format_float_positional(value, trim="0")
+    return repr(value)
 
 
 def _quoted(name: str) -> str:
@@ -179,7 +188,10 @@ def _variable(head: _Statement) -> str:
 
 
 def _family(head: _Statement) -> tuple[str, list[str]]:
-    """Read ``probability ( child | parents )``; the bar may touch the adjacent names."""
+    """Read ``probability ( child | parents )``.
+
+    The bar may touch the adjacent names, and JavaBayes writes none: it is mere space in BIF 0.15.
+    """
     names: _Statement = []
     for token in head[2:-1]:
         # A bar within quotes is part of a name: only plain tokens are divided at it
@@ -187,11 +199,11 @@ def _family(head: _Statement) -> tuple[str, list[str]]:
         names += [_Token(part, part) for part in parts] if parts else [token]
     bars = [position for position, token in enumerate(names) if token.plain == "|"]
     closed = len(head) > 3 and head[1].plain == "(" and head[-1].plain == ")"
-    if not closed or bars not in ([], [1]) or (not bars and len(names) != 1):
+    if not closed or not names or bars not in ([], [1]):
         raise ValueError(
             must("probability", "be of ( child | parents )", _QUOTE, head=_texts(head[1:]))
         )
-    return names[0].text, [token.text for token in names[2:]]
+    return names[0].text, [token.text for token in names[1 + len(bars) :]]
 
 
 def _texts(tokens: _Statement) -> str:
@@ -324,7 +336,20 @@ def read_pgmpy_factors(model: Any) -> NamedTables:
         condition = "be a discrete Markov network or factor graph of pgmpy"
         way_out = "BayesianNetwork.from_pgmpy takes Bayesian networks."
         raise TypeError(must("model", condition, way_out, model=type(model).__name__))
-    return _named_tables(model.get_factors())
+    network = _named_tables(model.get_factors())
+    known = set(network[0])
+    # Factor graphs list their factors among the nodes; the nodes of junction trees are groups
+    nodes = () if hasattr(model, "get_variable_nodes") else getattr(model, "nodes", ())
+    orphans = [
+        node
+        for node in nodes
+        if node not in known and not (isinstance(node, tuple) and known.issuperset(node))
+    ]
+    if orphans or not network[0]:
+        condition = "have a factor for every variable"
+        way_out = "Add a table of ones where there is none: it has the number of states."
+        raise ValueError(must("model", condition, way_out, variables=orphans))
+    return network
 
 
 def _named_tables(factors: list[Any]) -> NamedTables:
@@ -334,6 +359,10 @@ def _named_tables(factors: list[Any]) -> NamedTables:
     first = [factor.variables[0] for factor in factors]
     others = [name for factor in factors for name in factor.variables]
     names = list(dict.fromkeys([*first, *others]))
+    if set(names) == set(range(len(names))):
+        # Evidence by number would mean another variable if these were numbered anew
+        names.sort()
+        factors = sorted(factors, key=lambda factor: factor.variables[0])
     states = {}
     tables = []
     for factor in factors:
@@ -351,8 +380,8 @@ def parse_uai(text: str) -> tuple[list[Factor], list[int]]:
     Both kinds, MARKOV and BAYES, list tables whose last variable runs fastest.
     """
     try:
-        # Line breaks mean nothing in this format: read it as a stream of words.
-        return _parse(iter(text.split()))
+        # Line breaks only end comments in this format: read it as a stream of words.
+        return _parse(iter(_UAI_COMMENT.sub(" ", text).split()))
     except StopIteration:
         raise ValueError(must("UAI file", "be complete", "It ends early.")) from None
 
@@ -365,9 +394,8 @@ def write_uai(
     lines.append(str(len(factors)))
     lines += [" ".join(map(str, (len(factor.scope), *factor.scope))) for factor in factors]
     for factor in factors:
-        # repr gives the shortest digits that are read back as the same float
         values = plain_values(factor).ravel().tolist()
-        lines += ["", str(len(values)), " ".join(map(repr, values))]
+        lines += ["", str(len(values)), " ".join(map(_digits, values))]
     Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -390,7 +418,7 @@ def plain_values(factor: Factor) -> FloatArray:
 
 
 def _parse(tokens: Iterator[str]) -> tuple[list[Factor], list[int]]:
-    kind = next(tokens)
+    kind = next(tokens).upper()
     if kind not in ("MARKOV", "BAYES"):
         raise ValueError(must("first word", "be MARKOV or BAYES", word=kind))
     cardinalities = _integers(tokens, int(next(tokens)))

@@ -147,7 +147,13 @@ class BayesianNetwork(FactorGraph):
         Returns
         -------
         BayesianNetwork
-            The same network, with the variables in the order of its tables.
+            The same network, with the variables in the order of its tables; variables that are
+            called 0, 1, ..., d - 1 keep these numbers.
+
+        Notes
+        -----
+        Names of variables and states become text. In evidence, text is a name, and a number is a
+        position: a state that pgmpy calls 1 is ``"1"`` here, wherever it stands.
         """
         # Every variable is the child of one table, so it has the number of its table.
         names, states, tables = read_pgmpy_network(model)

@@ -132,7 +132,7 @@ class FactorGraph(ImmutableMixin, ExactInference):
         Returns
         -------
         FactorGraph
-            The same model.
+            The same model. Names become text, as in :meth:`BayesianNetwork.from_pgmpy`.
         """
         names, states, factors = read_pgmpy_factors(model)
         return FactorGraph(

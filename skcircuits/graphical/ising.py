@@ -139,7 +139,9 @@ class IsingModel(FactorGraph):
         # Nodes may be anything hashable; variables are numbers.
         position = {node: index for index, node in enumerate(graph.nodes)}
         matrix = np.zeros((len(position), len(position)))
-        for left, right, coupling in graph.edges(data=weight, default=1.0):
+        edges = list(graph.edges(data=weight, default=1.0))
+        couplings = float_array([edge[2] for edge in edges], f"{weight} of the edges")
+        for (left, right, _), coupling in zip(edges, couplings.tolist()):
             matrix[position[left], position[right]] += coupling
         fields = [value for _, value in graph.nodes(data=field, default=0.0)]
         return cls(matrix + matrix.T, fields)

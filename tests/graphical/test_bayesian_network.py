@@ -81,7 +81,7 @@ def test_bif_evidence_by_name(sprinkler):
         ),
         ("{ dry, damp", "{ very dry, damp", "name 3 states.*Quote names that hold spaces"),
         ("variable Rain", "variable Heavy Rain", "one name; got name='Heavy Rain'. Quote"),
-        ("( Sprinkler | Rain )", "( Sprinkler Rain )", r"be of \( child \| parents \)"),
+        ("( Sprinkler | Rain )", "( Sprinkler | Rain | Rain )", r"be of \( child \| parents \)"),
         ("(no) 0.6", "no 0.6", "begin with table, default or .*entry='no 0.6 0.4'"),
         ("{ table 0.8, 0.2; }", "{ table 0.8, 0.2;", "have matching braces"),
         ("table 0.8, 0.2; }", "table 0.8, 0.2; } }", "have matching braces"),
@@ -154,6 +154,21 @@ def test_table_keyword_with_parents_runs_child_slowest(tmp_path):
     assert_allclose(network.marginals({"A": "b"})[1], [0.2, 0.8])
 
 
+def test_files_without_bars(tmp_path):
+    """JavaBayes writes the child and its parents without a bar, and names in quotes."""
+    path = tmp_path / "dog.bif"
+    path.write_text(
+        'network "Dog" { //2 variables\n}\n'
+        'variable "light-on" { type discrete[2] { "true" "false" }; }\n'
+        'variable "family-out" { type discrete[2] { "true" "false" }; }\n'
+        'probability ( "light-on" "family-out" ) { table 0.6 0.05 0.4 0.95 ; }\n'
+        'probability ( "family-out" ) { table 0.15 0.85 ; }\n'
+    )
+    network = BayesianNetwork.from_bif(path)
+    assert network.parents == ((1,), ())
+    assert_allclose(network.marginals({"family-out": "false"})[0], [0.05, 0.95])
+
+
 def test_from_pgmpy_like_object(sprinkler):
     def table(name, given, values):
         names = dict(zip(sprinkler.variable_names, map(list, sprinkler.state_names)))
@@ -175,6 +190,24 @@ def test_from_pgmpy_like_object(sprinkler):
     assert network.variable_names == ("Grass", "Rain", "Sprinkler")
     evidence = {"Grass": "damp"}
     assert_allclose(network.marginals(evidence)[1], sprinkler.marginals(evidence)[0])
+
+
+def test_numbers_of_variables_of_pgmpy_are_kept():
+    """Evidence on variable 0 was taken for evidence on the child of the first table."""
+    states = {0: [0, 1], 1: [0, 1], 2: [0, 1, 2]}
+    below = np.array([[[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]], [[0.9, 0.8, 0.7], [0.6, 0.5, 0.4]]])
+    tables = {(1,): [0.3, 0.7], (2,): [0.3, 0.6, 0.1], (0, 1, 2): below}
+    cpds = [
+        SimpleNamespace(
+            variables=list(v), values=np.asarray(t), state_names={u: states[u] for u in v}
+        )
+        for v, t in tables.items()
+    ]
+    network = BayesianNetwork.from_pgmpy(SimpleNamespace(get_cpds=lambda: cpds))
+    assert network.variable_names == ("0", "1", "2")
+    joint = below * np.outer([0.3, 0.7], [0.3, 0.6, 0.1])
+    assert_allclose(network.joint_marginal([0, 1, 2]), joint, rtol=1e-14)
+    assert_allclose(network.marginals({0: 1})[1], joint[1].sum(axis=1) / joint[1].sum(), rtol=1e-14)
 
 
 def test_models_of_pgmpy_that_are_no_bayesian_networks():

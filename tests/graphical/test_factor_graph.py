@@ -325,6 +325,19 @@ def test_from_pgmpy_like_object():
     assert_allclose(graph.marginals({"b": "z"})[1], np.array([5, 18]) / 23)
 
 
+def test_variables_of_pgmpy_without_factors_are_not_lost():
+    table = SimpleNamespace(
+        variables=["a", "b"], values=np.ones((2, 2)), state_names={"a": [0, 1], "b": [0, 1]}
+    )
+    model = SimpleNamespace(get_factors=lambda: [table], nodes=["a", "b", ("a", "b")])
+    assert FactorGraph.from_pgmpy(model).variable_names == ("a", "b")
+    model.nodes.append("c")
+    with pytest.raises(ValueError, match=r"factor for every variable; got variables=\['c'\]"):
+        FactorGraph.from_pgmpy(model)
+    with pytest.raises(ValueError, match="factor for every variable"):
+        FactorGraph.from_pgmpy(SimpleNamespace(get_factors=list, nodes=["c"]))
+
+
 def test_repr_and_read_only():
     graph = FactorGraph([((0,), [1.0, 2.0])], [2])
     assert repr(graph) == "FactorGraph(1 variables, 1 factors)"

@@ -47,6 +47,15 @@ def test_constant_tables(tmp_path):
     assert_allclose(np.exp(graph.log_partition()), 10.0)
 
 
+def test_comments_and_kinds_in_lower_case(tmp_path):
+    path = tmp_path / "noted.uai"
+    path.write_text("# by hand\n" + MODEL.lower().replace("2 2 3", "2 2 3 // states") + "# end")
+    (tmp_path / "plain.uai").write_text(MODEL)
+    noted, plain = FactorGraph.from_uai(path), FactorGraph.from_uai(tmp_path / "plain.uai")
+    assert noted.cardinalities.tolist() == plain.cardinalities.tolist()
+    assert noted.log_partition() == plain.log_partition()
+
+
 def test_small_numbers_keep_their_logarithms(tmp_path):
     path = tmp_path / "small.uai"
     path.write_text("MARKOV 2 2 2 3 1 0 1 0 2 0 1 2 1 1e-200 2 1e-300 1 4 1 1e-320 0e-400 2")

@@ -85,6 +85,21 @@ def test_pgmpy_reads_what_is_written(tmp_path):
         assert_allclose(again.marginals()[column][states], network.marginals()[variable], rtol=1e-9)
 
 
+def test_small_numbers_are_written_without_exponents(tmp_path):
+    """Readers such as that of UAI files in pgmpy refuse "1e-05"."""
+    tables = [[1e-5, 1 - 1e-5], [[0.1 + 0.2, 0.7], [1e-17, 1.0]]]
+    network = BayesianNetwork([[], [0]], tables)
+    network.to_uai(tmp_path / "m.uai")
+    network.to_bif(tmp_path / "n.bif")
+    assert "e-" not in (tmp_path / "m.uai").read_text() + (tmp_path / "n.bif").read_text()
+    for again in (
+        FactorGraph.from_uai(tmp_path / "m.uai"),
+        BayesianNetwork.from_bif(tmp_path / "n.bif"),
+    ):
+        for found, factor in zip(again.factors, network.factors):
+            assert_allclose(found.log_table, factor.log_table, rtol=1e-15)
+
+
 def test_markov_networks_of_pgmpy():
     models = pytest.importorskip("pgmpy.models")
     factors = pytest.importorskip("pgmpy.factors.discrete")
@@ -95,6 +110,15 @@ def test_markov_networks_of_pgmpy():
     )
     graph = FactorGraph.from_pgmpy(theirs)
     assert_allclose(graph.log_partition(), np.log(theirs.get_partition_function()), rtol=1e-12)
+
+
+def test_attributes_of_networkx_that_are_no_numbers():
+    networkx = pytest.importorskip("networkx")
+    graph = networkx.Graph()
+    for value in ("strong", 1j):
+        graph.add_edge(0, 1, weight=value)
+        with pytest.raises((TypeError, ValueError), match="weight of the edges must be an array"):
+            IsingModel.from_networkx(graph)
 
 
 def test_graphs_of_networkx():

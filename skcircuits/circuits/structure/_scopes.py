@@ -39,6 +39,11 @@ def variables_of(mask: int) -> Scope:
     return tuple(np.flatnonzero(np.unpackbits(digits, bitorder="little")).tolist())
 
 
+def bits_of(possible: BoolArray) -> int:
+    """An array of booleans as the bits of one integer, the first one lowest."""
+    return int.from_bytes(np.packbits(possible, bitorder="little").tobytes(), "little")
+
+
 def mask_key(mask: int) -> bytes:
     """A key for a mask in dictionaries."""
     # Hashes of integers are remainders, by which masks of chains collide
@@ -230,8 +235,7 @@ class Supports:
     def _only(self, kind: str, variable: int, possible: BoolArray) -> int:
         """Mask that constrains one variable."""
         start, field = self._field[kind, variable]
-        bits = int.from_bytes(np.packbits(possible, bitorder="little").tobytes(), "little")
-        return self._everything ^ field | bits << start
+        return self._everything ^ field | bits_of(possible) << start
 
     def _states_of(self, unit: Unit) -> int:
         """Find the mask of an input unit, or combine the masks of the children."""

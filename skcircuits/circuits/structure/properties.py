@@ -14,6 +14,7 @@ from skcircuits.circuits.structure._scopes import (
     Supports,
     VariableSet,
     VariableSets,
+    bits_of,
     common_blocks,
     mask_of,
     masks_are_laminar,
@@ -163,11 +164,15 @@ def is_deterministic(circuit: Rooted) -> bool:
     """
     require("root", "a circuit", circuit=circuit)
     order = topological_order(circuit.root)
+    # Linear in the edges, whereas pairs are quadratic in the states of a variable
+    is_decision = _Decisions()
+    others = [unit for unit in order if isinstance(unit, Sum) and not is_decision(unit)]
+    if not others:
+        return True
     proofs = _Disjointness(order)
     return all(
         proofs.disjoint(left, right)
-        for unit in order
-        if isinstance(unit, Sum)
+        for unit in others
         for left, right in combinations(positive_children(unit), 2)
     )
 
@@ -184,6 +189,42 @@ def require_deterministic(circuit: Rooted, purpose: str, way_out: str = "") -> N
         raise CircuitPropertyError(
             must("a circuit", f"be deterministic {purpose}", way_out, circuit=circuit)
         )
+
+
+class _Decisions:
+    """The sums that decide on a variable: input units give each child states of its own."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+
+    def __call__(self, unit: Sum) -> bool:
+        """Tell whether a sum decides on a variable that its children or their factors show."""
+        children = positive_children(unit)
+        if len(children) < 2:
+            return True
+        together = self._shown(children[0])
+        for shown in map(self._shown, children[1:]):
+            # Variables whose states overlap cannot be the one that is decided on
+            together = {
+                variable: states | shown[variable]
+                for variable, states in together.items()
+                if variable in shown and not states & shown[variable]
+            }
+        return bool(together)
+
+    def _shown(self, child: Unit) -> dict[int, int]:
+        """States of the discrete input units among the factors of a child, as bits."""
+        factors = child.children if isinstance(child, Product) else (child,)
+        leaves = [factor for factor in factors if isinstance(factor, LeafUnit)]
+        shown = {leaf.scope[0]: self._states(leaf) for leaf in leaves}
+        return {variable: states for variable, states in shown.items() if states}
+
+    def _states(self, leaf: LeafUnit) -> int:
+        # Many products share an input unit, whose array of states is read once
+        if id(leaf) not in self._known:
+            states = leaf.possible_states()
+            self._known[id(leaf)] = 0 if states is None else bits_of(states)
+        return self._known[id(leaf)]
 
 
 class _Disjointness:

@@ -25,7 +25,7 @@ _CHEAP_CELLS = 2**16
 
 def elimination_order(
     scopes: Iterable[Collection[int]],
-    cardinalities: IntArray,
+    cardinalities: Sequence[int] | IntArray,
     order: str | Sequence[int] = "auto",
     last: Sequence[int] = (),
 ) -> list[int]:
@@ -59,7 +59,9 @@ def elimination_order(
 
 
 def quick_order(
-    scopes: Iterable[Collection[int]], cardinalities: IntArray, last: Sequence[int] = ()
+    scopes: Iterable[Collection[int]],
+    cardinalities: Sequence[int] | IntArray,
+    last: Sequence[int] = (),
 ) -> tuple[list[int], int]:
     """Order the variables by fewest edges added; with the cells of all cliques."""
     return _greedy_order(interaction_graph(scopes), cardinalities, "min_fill", last)
@@ -104,7 +106,7 @@ def _restrict_order(order: Sequence[int], graph: Graph) -> list[int]:
 
 
 def _greedy_order(
-    graph: Graph, cardinalities: IntArray, name: str, last: Sequence[int]
+    graph: Graph, cardinalities: Sequence[int] | IntArray, name: str, last: Sequence[int]
 ) -> tuple[list[int], int]:
     """Eliminate the cheapest variable repeatedly; the order and the cells of its cliques."""
     names, criterion = sorted(graph), attrgetter(_CRITERIA[name])
@@ -258,7 +260,7 @@ class EliminationTree:
 
 
 def build_tree(
-    scopes: Sequence[Sequence[int]], order: Sequence[int], cardinalities: Sequence[int]
+    scopes: Sequence[Sequence[int]], order: Sequence[int], cardinalities: tuple[int, ...]
 ) -> EliminationTree:
     """Lay out one bucket per variable of a connected component, in elimination order."""
     position = {variable: step for step, variable in enumerate(order)}
@@ -282,4 +284,4 @@ def build_tree(
         buckets.append(
             Bucket(variable, tuple(separator), tuple(factors[step]), tuple(children[step]))
         )
-    return EliminationTree(tuple(buckets), tuple(int(k) for k in cardinalities))
+    return EliminationTree(tuple(buckets), cardinalities)

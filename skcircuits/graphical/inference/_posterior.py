@@ -97,9 +97,18 @@ class Posterior:
         self.observed_factors = [f.factor for f in factors if self.hidden.isdisjoint(f.scope)]
         # A hidden variable without factors is uniform; a scope of its own keeps it in the graph.
         scopes = [self.hidden.intersection(f.scope) for f in factors] + [{v} for v in self.hidden]
+        groups = connected_components(interaction_graph(scopes))
+        # One pass over the factors, whose hidden variables all belong to one component
+        group_of = {v: index for index, variables in enumerate(groups) for v in variables}
+        touching: list[list[ScaledFactor]] = [[] for _ in groups]
+        for factor in factors:
+            found = next((group_of[v] for v in factor.scope if v in group_of), None)
+            if found is not None:
+                touching[found].append(factor)
+        n_states = tuple(cardinalities.tolist())
         self.components = [
-            _component(factors, cardinalities, variables, order)
-            for variables in connected_components(interaction_graph(scopes))
+            _component(mine, n_states, variables, order)
+            for mine, variables in zip(touching, groups)
         ]
 
     @property
@@ -268,21 +277,19 @@ class Posterior:
 
 
 def _component(
-    factors: Sequence[ScaledFactor],
-    cardinalities: IntArray,
+    touching: Sequence[ScaledFactor],
+    cardinalities: tuple[int, ...],
     variables: list[int],
     order: str | Sequence[int],
 ) -> Component:
     members = frozenset(variables)
-    # Factors of observed variables alone are constants and belong to no component
-    touching = tuple(factor for factor in factors if members.intersection(factor.scope))
     scopes = [[v for v in factor.scope if v in members] for factor in touching]
     # Scopes of single variables keep variables without factors in the order.
     chosen = elimination_order([*scopes, *([v] for v in variables)], cardinalities, order)
-    tree = build_tree(scopes, chosen, cardinalities.tolist())
+    tree = build_tree(scopes, chosen, cardinalities)
     # The separator of the component: all variables that its tables depend on.
     boundary = sorted({v for factor in touching for v in factor.scope} - members)
-    return Component(tree, touching, np.array(boundary, dtype=np.int64))
+    return Component(tree, tuple(touching), np.array(boundary, dtype=np.int64))
 
 
 def _distinct_evidence(component: Component, codes: IntArray) -> tuple[IntArray, IntArray]:

@@ -143,6 +143,23 @@ def parities(n_variables):
     return even, odd
 
 
+def test_decisions_among_many_states_are_proven_without_pairs(monkeypatch):
+    """Networks of 60 states took half a minute for 1.9 million pairs of children."""
+    monkeypatch.setattr("skcircuits.circuits.structure.properties.combinations", None)
+    p = [Categorical(1, np.eye(60)[k] / 2 + 1 / 120) for k in range(60)]
+    assert is_deterministic(Circuit(Sum([Indicator(0, k, 60) * p[k] for k in range(60)])))
+
+
+@for_seeds(30)
+def test_decisions_agree_with_pairs(seed, monkeypatch):
+    circuit = random_circuit(seed)
+    answer = is_deterministic(circuit)
+    monkeypatch.setattr(
+        "skcircuits.circuits.structure.properties._Decisions.__call__", lambda self, unit: False
+    )
+    assert is_deterministic(circuit) == answer
+
+
 def test_deep_proofs_of_determinism_need_no_recursion():
     even, odd = parities(400)
     assert is_deterministic(Circuit(0.5 * even + 0.5 * odd))

@@ -39,7 +39,7 @@ def test_tree_agrees_with_stepwise_elimination(order):
     scopes = IsingModel.grid_edges(4, 4).tolist()
     chosen = elimination_order(scopes, TWO, order)
     assert sorted(chosen) == list(range(16))
-    tree = build_tree(scopes, chosen, TWO.tolist())
+    tree = build_tree(scopes, chosen, tuple(TWO.tolist()))
     assert tree.width == width_of(scopes, chosen) == 4
 
 

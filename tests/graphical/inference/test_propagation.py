@@ -112,7 +112,7 @@ def test_way_to_the_root_alone(seed):
         order = elimination_order(scopes, network.cardinalities, last=[root])
         assert order[-1] == root
         assert sorted(order) == list(range(len(whole)))
-        tree = build_tree(scopes, order, network.cardinalities)
+        tree = build_tree(scopes, order, tuple(network.cardinalities.tolist()))
         # Buckets that nobody asks for are joined where their cliques lie in one another.
         solved = forward_pass(tree, factors, all_conditionals=False, first_needed=len(order) - 1)
         n_messages.append(len(solved.messages))
