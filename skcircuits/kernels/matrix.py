@@ -283,9 +283,13 @@ def _point_tasks(plan: PointPlan, rows: _Rows, other: _Rows) -> list[_Task]:
     bytes_per_row = 8 * n_columns + bytes_per_point_row(plan.plan)
     chunks = memory_bound_chunks(len(rows.incomplete), 2 * bytes_per_row, at_most=POINT_ROWS)
     tables = _cut(other, other.complete, row_slices(n_points, n_columns))
+    # Patterns with equally many missing cells are factorised at once: few of these numbers in a
+    # block
+    n_missing = np.isnan(rows.X[rows.incomplete]).sum(axis=1)
+    incomplete = rows.incomplete[np.argsort(n_missing, kind="stable")]
     return [
         _Task(own, columns, plan, X, Y)
-        for own, X in _cut(rows, rows.incomplete, chunks)
+        for own, X in _cut(rows, incomplete, chunks)
         for columns, Y in tables
     ]
 

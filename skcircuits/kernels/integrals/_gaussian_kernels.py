@@ -378,19 +378,13 @@ def _write_forms(
 ) -> None:
     """Evaluate t_mᵀ P⁻¹ t_m through the roots of P⁻¹, shape (n_missing, n_missing, K, P)."""
     left = _with_shifts(_by_pattern(roots), points.shifts, group)
-    numbers = (len(roots) + len(forms)) * forms.shape[2]
-    for patterns, block in _pattern_blocks(group, numbers):
-        ones_first = np.pad(block.missing + 1, ((0, 0), (1, 0)))
-        forms[:, patterns] = _squared_shared_products(left[patterns], points.shared[ones_first])
-
-
-def _pattern_blocks(
-    group: PatternGroup, numbers_per_pattern: int
-) -> Iterator[tuple[slice, PatternGroup]]:
-    """Cut a group into blocks whose temporaries stay in the cache."""
+    ones_first = np.zeros((group.n_patterns, 1 + len(roots)), dtype=np.int64)
+    ones_first[:, 1:] = group.missing + 1
+    # Temporaries of a block stay in the cache
+    numbers_per_pattern = (len(roots) + len(forms)) * forms.shape[2]
     n_patterns = max(1, PATTERN_BYTES // (16 * numbers_per_pattern))
-    for i, block in enumerate(group.blocks(n_patterns)):
-        yield slice(i * n_patterns, i * n_patterns + block.n_patterns), block
+    for block in row_slices(group.n_patterns, n_patterns):
+        forms[:, block] = _squared_shared_products(left[block], points.shared[ones_first[block]])
 
 
 def _by_pattern(matrices: FloatArray) -> FloatArray:
