@@ -110,6 +110,12 @@ class Plan:
         scopes = [layer.scopes.ravel() for _, layer in self.inputs]
         return tuple(np.unique(np.concatenate(scopes)).tolist())
 
+    def other_columns(self, n_columns: int) -> IntArray:
+        """Columns of a table that are no variables."""
+        return self.remember(
+            ("other columns", n_columns), lambda: np.setdiff1d(np.arange(n_columns), self.variables)
+        )
+
     @cached_property
     def n_columns(self) -> int:
         """Columns a table must have at least."""

@@ -448,8 +448,10 @@ class Conditionals:
 def per_column(scopes: IntArray, values: FloatArray, n_columns: int) -> FloatArray:
     """Add up values (n_units, n, scope_size) of the columns in scopes, shape (n_columns, n)."""
     columns = scopes.ravel()
-    # A sparse matrix adds up the units of each column at once.
     terms = values.transpose(0, 2, 1).reshape(len(columns), -1)
+    if terms.shape[1] == 1:
+        return np.bincount(columns, terms[:, 0], n_columns)[:, None].astype(np.float64, copy=False)
+    # A sparse matrix adds up the units of each column at once, but takes long to make
     ones = np.ones(len(columns))
     collect = sparse.csr_matrix(
         (ones, (columns, np.arange(len(columns)))), (n_columns, len(columns))

@@ -99,10 +99,15 @@ def _normalised(plan: Plan) -> Plan:
 def _parts_with_bounds(plan: Plan, bounded: BoolArray) -> Iterator[tuple[Plan, IntArray]]:
     """Circuits that give the probabilities of rows with bounds, and these rows."""
     patterns, pattern_of = distinct_patterns(bounded)
+    if len(patterns) == 1:
+        if patterns.any():
+            kept = frozenset(np.flatnonzero(patterns[0]).tolist())
+            yield _plan_over(plan, kept), np.arange(len(bounded))
+        return
     n_rows = np.bincount(pattern_of, minlength=len(patterns))
     has_bounds = patterns.any(axis=1)
     # A circuit of its own for a few rows would cost more than it saves
-    is_apart = has_bounds & ((n_rows >= MANY_ROWS) | (len(patterns) == 1))
+    is_apart = has_bounds & (n_rows >= MANY_ROWS)
     for number in np.flatnonzero(is_apart):
         kept = frozenset(np.flatnonzero(patterns[number]).tolist())
         yield _plan_over(plan, kept), np.flatnonzero(pattern_of == number)
@@ -128,13 +133,7 @@ def _bounded(plan: Plan, box: Box) -> BoolArray:
     for variable, allowed in box.states.items():
         # A set of all states is not a bound
         bounded[:, variable] |= ~allowed.all(axis=1)
-    n_columns = bounded.shape[1]
-    if n_columns > len(plan.variables):
-        scope = plan.variables
-        outside = plan.remember(
-            ("outside", n_columns), lambda: np.setdiff1d(np.arange(n_columns), scope)
-        )
-        bounded[:, outside] = False
+    bounded[:, plan.other_columns(bounded.shape[1])] = False
     return bounded
 
 
@@ -286,7 +285,7 @@ def mixed_moments(plan: Plan, parts: list[_Part], n_columns: int) -> tuple[Float
         is_used = (flows[..., None] > 0.0) & np.isfinite(distance)
         spread = np.where(is_used, variance, 0.0) + np.where(is_used, distance, 0.0) ** 2
         total += per_column(scopes, flows[..., None] * spread, n_columns)
-    outside = np.setdiff1d(np.arange(n_columns), plan.variables)
+    outside = plan.other_columns(n_columns)
     mean[outside] = total[outside] = np.nan
     return mean.T, total.T
 

@@ -47,7 +47,7 @@ from skcircuits.circuits.structure.units import (
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import FloatArray
 
 # Terms of a conditional distribution that weigh less, on the log scale, are left out.
 MIN_LOG_POSTERIOR = -1e4
@@ -159,7 +159,7 @@ def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
             spread = own_variance + (own_mean - mean[layer.scopes].transpose(0, 2, 1)) ** 2
             total += per_column(layer.scopes, batch.flows[units][..., None] * spread, len(total))
         unknown = np.isnan(batch.X)
-        unknown[:, batch.outside()] = False
+        unknown[:, plan.other_columns(X.shape[1])] = False
         result[batch.rows] = np.where(unknown, total.T, result[batch.rows])
     return result
 
@@ -237,10 +237,6 @@ class _Batch(NamedTuple):
         inputs = self.plan.inputs
         return [(units, layer) for units, layer in inputs if isinstance(layer, NumericalLayer)]
 
-    def outside(self) -> IntArray:
-        """Columns that are no variables."""
-        return np.setdiff1d(np.arange(self.X.shape[1]), self.plan.variables)
-
     def means(self) -> FloatArray:
         """Conditional mean of each cell; cells of other columns are returned as they are."""
         total = np.zeros(self.X.shape).T
@@ -249,7 +245,7 @@ class _Batch(NamedTuple):
         for units, layer in self.numerical():
             self.evidence[layer].add_means(total, self.flows[units])
         result = np.where(np.isnan(self.X), total.T, self.X)
-        outside = self.outside()
+        outside = self.plan.other_columns(self.X.shape[1])
         result[:, outside] = self.X[:, outside]
         return result
 
