@@ -706,9 +706,14 @@ class BBISWeighter(
                 "gradients to fit instead of the target"
             )
         else:
-            if found is None or not found.grossly_wrong.any():
+            if found is None:
                 return
-            faults = found.faults(found.grossly_wrong, self._coordinate_names())
+            # A density learned from constants gives them the least variance it can
+            is_fixed = self._problem.is_learned & (np.ptp(self.samples_, axis=0) == 0)
+            wrong = found.grossly_wrong & ~is_fixed
+            if not wrong.any():
+                return
+            faults = found.faults(wrong, self._coordinate_names())
             fault = (
                 f"by {found.method}, {'; '.join(faults)}: the samples "
                 "do not reach everywhere where the target has mass, or are too few. Draw more, or "

@@ -25,6 +25,7 @@ def is_number(value: object) -> bool:
 
 def float_array(values: Any, name: str) -> FloatArray:
     """Make an array of floats; integers that no float can hold, and others, are refused by name."""
+    _refuse_complex(values, name)
     try:
         return np.asarray(values, dtype=np.float64)
     except OverflowError:
@@ -37,6 +38,12 @@ def float_array(values: Any, name: str) -> FloatArray:
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(must(name, "be an array of numbers", f"It is not: {error}.")) from error
+
+
+def _refuse_complex(values: Any, name: str) -> None:
+    """Refuse arrays whose imaginary parts a cast would cut off with no more than a warning."""
+    if getattr(getattr(values, "dtype", None), "kind", "") == "c":
+        raise TypeError(must(name, "be real numbers", "Pass .real of complex ones."))
 
 
 def _library(something: object) -> str:
@@ -140,8 +147,12 @@ def spread_rows(n_rows: int, n_wanted: int) -> IntArray:
 
 def scores_at(grad_log_prob: Callable[[FloatArray], FloatArray], points: FloatArray) -> FloatArray:
     """Evaluate the score of a target at points (n, d), in their precision, and check its shape."""
+    if not len(points):
+        return points  # lists and reductions of a target may have another shape then
     # A copy is cheap compared with what follows, and some targets write into their argument
-    scores = np.asarray(grad_log_prob(points.copy(order="K")), dtype=points.dtype)
+    found = grad_log_prob(points.copy(order="K"))
+    _refuse_complex(found, "grad_log_prob of the target")
+    scores = np.asarray(found, dtype=points.dtype)
     _require_shape(scores, points.shape, "grad_log_prob", "a gradient")
     return scores
 

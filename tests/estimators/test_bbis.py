@@ -1217,3 +1217,35 @@ def test_columns_that_a_circuit_leaves_out_do_not_matter(n_states):
     assert_allclose(found.weights_, expected.weights_, rtol=1e-6)
     exact = target.marginals(np.full((1, 5), np.nan))
     assert max(np.abs(found.marginals()[j] - exact[j][0]).max() for j in exact) < 0.1
+
+
+class Listed:
+    """The standard normal distribution, with scores as nested lists."""
+
+    def grad_log_prob(self, X):
+        return (-X).tolist()
+
+
+class Imaginary:
+    """Scores that are no real numbers."""
+
+    def grad_log_prob(self, X):
+        return 1j * X
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_may_be_lists_and_must_be_real():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    weights = BBISWeighter(target=Listed()).fit(X).weights_
+    exact = BBISWeighter(target=GaussianMRF(np.eye(2), np.zeros(2))).fit(X).weights_
+    assert_allclose(weights, exact, atol=1e-6)
+    with pytest.raises(TypeError, match="grad_log_prob of the target must be real numbers"):
+        BBISWeighter(target=Imaginary()).fit(X)
+
+
+@pytest.mark.filterwarnings("error")
+def test_constants_of_a_learned_density_are_not_warned_of():
+    """The variance of a constant was "too small, by about 2e18 x"."""
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    X[:, 2] = 1.0
+    BBISWeighter().fit(X)
