@@ -49,6 +49,9 @@ MIN_RUN_ROWS = 64
 # Bounds of so many boxes repeat, so that a table of cumulative masses of up to so many bytes pays
 # (hybrid.py queries).
 MANY_POINTS, MAX_MASS_TABLE = 512, 2**26
+# The best integer of a unit of one variable is found in a table of so many; of more, it is beside
+# the best real number, since densities hardly change from one to the next.
+MAX_INTEGERS = 1024
 # A factor that the rows of a pattern share takes a Cholesky and an inverse: so many Choleskys.
 CHOLESKYS_PER_FACTOR = 3
 # Boxes of joint Gaussians that are integrated at once.

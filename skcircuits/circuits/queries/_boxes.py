@@ -394,7 +394,7 @@ class _Batch:
 
     def _search(self, peaks: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Best rows that are found and their log densities; ``peaks``: values by max-product."""
-        known = Known(self._plan, self._layers, self._evidence.X)
+        known = Known(self._plan, self._layers, self._evidence.X, self._evidence.integers)
         # Probabilities of boxes may take longer than the whole search
         is_open = np.isnan(self._evidence.box.lower) & np.isnan(self._evidence.box.upper)
         has_box = not is_open.all() or bool(self._evidence.box.states)

@@ -232,9 +232,8 @@ def searched_completion(plan: Plan, X: FloatArray) -> FloatArray:
         require_possible(plan, sums[plan.root], rows.start)
         inputs = input_buffer(plan, methodcaller("log_max", block), (len(block),))
         peaks = feedforward(plan, inputs, "max")
-        known = Known(
-            plan, [(own, ObservedUnits(layer, block)) for own, layer in plan.inputs], block
-        )
+        layers = [(own, ObservedUnits(layer, block)) for own, layer in plan.inputs]
+        known = Known(plan, layers, block)
         result[rows] = search_completions(known, peaks, sums)[0]
     return result
 

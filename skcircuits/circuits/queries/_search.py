@@ -17,8 +17,9 @@ from skcircuits.circuits.engine._layers import ProductLayer, SumLayer
 from skcircuits.circuits.engine._passes import best_edges, log_values, trace
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs.base import DiscreteInputLayer, StateFlows
+from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS
 from skcircuits.numerics._arrays import divisors, safe_log
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Trees of which completions are compared: below so many children of the root, in two orders
 _N_CHILDREN = 2
@@ -69,6 +70,7 @@ class Known(NamedTuple):
     plan: Plan
     layers: Sequence[tuple[slice, Any]]  # positions and `KnownUnits` of each input layer
     X: FloatArray  # (n, n_columns), NaN where free
+    integers: IntArray = NO_COLUMNS  # columns in which completions are integers
 
     def completions(self, values: FloatArray, starts: IntArray) -> FloatArray:
         """Complete rows by the best trees of some units, (n_starts, n, n_columns).
@@ -166,7 +168,7 @@ class _Proposals(NamedTuple):
 class _Weighed(NamedTuple):
     """An input layer with what its units contribute to m rows."""
 
-    own: KnownUnits
+    own: Any  # `KnownUnits`, which list integers where the evidence asks for them
     slopes: FloatArray  # (n_units, m), derivatives of the root times peaks
     peaks: FloatArray  # (n_units, m), log values by max-product
     now: FloatArray  # (n_units, m), parts of the present value of the root
@@ -259,10 +261,13 @@ class _Ascent:
             for run in weighed.runs:
                 scope = tuple(weighed.own.layer.scopes[run.start].tolist())
                 members.setdefault(scope, []).append((weighed, run))
+        for scope, parts in list(members.items()):
+            if len(parts) == 1 and self._try_integers(found, scope, *parts[0]):
+                del members[scope]
         trials = np.tile(self.rows[self.active], (_N_MODES + 1, 1, 1))
         before = {}
         for scope, parts in members.items():
-            trials[:, :, scope] = self._trials_of(parts)
+            trials[:, :, scope] = self._trials_of(parts, np.isin(scope, self._known.integers))
             before[scope] = sum(weighed.now[run].sum(axis=0) for weighed, run in parts)
         trials = np.where(np.isfinite(trials), trials, self.rows[self.active])
         every = np.arange(len(self.active))
@@ -273,8 +278,29 @@ class _Ascent:
                 columns = np.array(scope)
                 found.take(every, columns, rows[:, columns], _log_ratios(after, before[scope]))
 
-    def _trials_of(self, parts: Sequence[tuple[_Weighed, slice]]) -> FloatArray:
-        """Cells (_N_MODES + 1, m, scope_size) for the scope of some runs of units."""
+    def _try_integers(
+        self, found: _Proposals, scope: tuple[int, ...], weighed: _Weighed, run: slice
+    ) -> bool:
+        """Find the best integer where a scope is a variable of few; tell whether it is."""
+        if len(scope) > 1 or scope[0] not in self._known.integers:
+            return False
+        weights = weighed.slopes[run] * np.exp(-weighed.peaks[run])
+        flows = weighed.own.integer_flows(scope[0], weights, self.active)
+        if flows is None:
+            return False
+        integers, masses = flows
+        best, every = masses.argmax(axis=0), np.arange(masses.shape[1])
+        gains = _log_ratios(masses[best, every], weighed.now[run].sum(axis=0))
+        found.take(every, np.array(scope), integers[best, None], gains)
+        return True
+
+    def _trials_of(
+        self, parts: Sequence[tuple[_Weighed, slice]], is_integer: BoolArray
+    ) -> FloatArray:
+        """Cells (_N_MODES + 1, m, scope_size) for the scope of some runs of units.
+
+        `is_integer` (scope_size,): variables that are integers.
+        """
         slopes = np.concatenate([weighed.slopes[run] for weighed, run in parts])
         now = np.concatenate([weighed.now[run] for weighed, run in parts])
         n_modes = min(_N_AVERAGED, len(slopes))
@@ -295,6 +321,7 @@ class _Ascent:
         total = responsibilities.sum(axis=0)
         responsibilities = np.where(total > 0.0, responsibilities / divisors(total), 1.0 / n_modes)
         average = np.einsum("kn,kns->ns", responsibilities, modes)
+        average = np.where(is_integer, np.round(average), average)
         # Rounding may carry it out of observed cells and intervals
         np.clip(average, modes.min(axis=0), modes.max(axis=0), out=average)
         return np.stack([*(modes[min(i, n_modes - 1)] for i in range(_N_MODES)), average])

@@ -491,9 +491,25 @@ class CircuitDensity(BaseDensity):
         return self._restricted(boxes, observed).log_mass()
 
     def _restricted(self, boxes, observed):
+        plan = self.circuit_.plan
         if boxes.totals:
-            return restricted_to_totals(self.circuit_.plan, boxes, observed, self._schema)
-        return RestrictedCircuit(self.circuit_.plan, Evidence(observed, as_box(boxes)))
+            return restricted_to_totals(plan, boxes, observed, self._schema)
+        return RestrictedCircuit(plan, Evidence(observed, as_box(boxes), integers=self._integral))
+
+    @property
+    def _integral(self):
+        """Integer columns in which best rows are found among integers.
+
+        Not those of mixtures of joint units: rows between the modes of several units are better.
+        """
+        plan = self.circuit_.plan
+        joint = [
+            layer.scopes.ravel()
+            for _, layer in plan.inputs
+            if layer.scopes.shape[1] > 1 and plan.layers
+        ]
+        others = np.concatenate([list(plan.cardinalities), *joint])
+        return np.setdiff1d(np.flatnonzero(self._schema.is_integral), others)
 
     def _is_gaussian(self):
         layers = [layer for _, layer in self.circuit_.plan.inputs]

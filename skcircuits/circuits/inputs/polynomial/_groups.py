@@ -7,10 +7,11 @@ polynomial or a tail, so that one binary search finds the pieces of all units th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
-from skcircuits.circuits._policy import MAX_MASS_TABLE
+from skcircuits.circuits._policy import MAX_INTEGERS, MAX_MASS_TABLE
 from skcircuits.circuits.inputs.polynomial._pieces import PieceLocator, PolynomialPieces
 from skcircuits.numerics._arrays import Rows, divisors, safe_log
 from skcircuits.protocols import FloatArray, IntArray
@@ -48,6 +49,16 @@ class PolynomialGroup:
             hits = np.flatnonzero(self.atoms[place] == x)
             values[:, hits] = safe_log(self.atom_masses[:, place[hits]])
         return values
+
+    @cached_property
+    def integers(self) -> tuple[FloatArray, FloatArray] | None:
+        """Integers between the tails and one beyond, with log densities (k, n); None if many."""
+        points = np.concatenate([self.locate.merged[[0, -1]], self.atoms])
+        first, last = np.floor(points.min()) - 1.0, np.ceil(points.max()) + 1.0
+        if last - first >= MAX_INTEGERS:
+            return None
+        integers = np.arange(first, last + 1.0)
+        return integers, self.log_density(integers)
 
     def atom_mass(self, lower: FloatArray, upper: FloatArray, closed: str) -> FloatArray:
         """Mass of the atoms inside intervals, shape (k, n)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -37,12 +37,14 @@ class Evidence:
     """Observed cells `X`, shape (n, n_columns), NaN where free, and a box for the free ones.
 
     Observed cells count by their density, boxes by their probability. Of boxes of two correlated
-    variables it has an absolute error of 1e-15; those below ``least_mass`` are integrated.
+    variables it has an absolute error of 1e-15; those below ``least_mass`` are integrated. Best
+    points have integers in the columns `integers`.
     """
 
     X: FloatArray
     box: Box
     least_mass: float = MIN_MASS
+    integers: IntArray = field(default_factory=lambda: NO_COLUMNS)
 
     def __len__(self) -> int:
         return len(self.X)

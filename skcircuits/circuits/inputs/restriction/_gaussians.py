@@ -35,6 +35,9 @@ from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
+# Of the search for integers: choices that go on, and integers tried around the nearest one
+_N_KEPT, _BESIDE = 16, np.arange(-2.0, 3.0)
+
 
 @dataclass(frozen=True)
 class _Bounds:
@@ -101,6 +104,7 @@ class RestrictedGaussians(RestrictedLayer):
     ) -> None:
         super().__init__(layer, evidence)
         self._cells = layer.cells(evidence.X)
+        self._is_integer = np.isin(layer.variables, evidence.integers)
         self.groups = [self._group(own) for own in bounds]
         self._group_of = np.empty(len(evidence), dtype=np.intp)
         for number, own in enumerate(bounds):
@@ -206,13 +210,70 @@ class RestrictedGaussians(RestrictedLayer):
             inside = ends[:, group.rows[:, None], group.free]
             # Free variables follow the forms by regression, at the mode as in the mean
             points = np.clip(group.means + pull, *inside)
-            modes[own] = np.clip(_marginal_modes(group, is_out[group.free], points), *inside)
+            points = _marginal_modes(group, is_out[group.free], points)
+            integers = np.flatnonzero((self._is_integer & ~is_out)[group.free])
+            if len(integers):
+                every = np.arange(len(self.layer))[:, None]
+                # Bounds of integers leave out some; those of others move the best point
+                is_apart = np.isin(group.factors.argmax(axis=1), integers).all()
+                centers = group.means if is_apart else points
+                points = _at_integers(group, every, centers, integers, inside)
+            modes[own] = np.clip(points, *inside)
         return modes[units, rows]
 
     def _ends(self) -> FloatArray:
         """Lower and upper ends of the free variables of each row, (2, n, scope_size)."""
         ends = [self.evidence.bounds(v) for v in self.layer.variables.tolist()]
         return np.transpose(ends, (1, 2, 0))
+
+
+def _at_integers(
+    group: _Group, units: IntArray, means: FloatArray, integers: IntArray, ends: FloatArray
+) -> FloatArray:
+    """Points (..., m) of units (...) with the best integers that are found for some variables.
+
+    Variables are decided one after the other, those with least freedom first, and the best choices
+    go on (the M-algorithm: Anderson and Mohan, 1984, "Sequential Coding Algorithms"). All others
+    follow by regression. `means` (..., m): best points without integers; `ends` (2, ..., m):
+    bounds.
+    """
+    order = _by_freedom(group.covariances, integers)
+    whole = np.append(order, np.setdiff1d(np.arange(means.shape[-1]), order))
+    factors = np.linalg.cholesky(group.covariances[:, whole[:, None], whole])[units]
+    n_integers = len(order)
+    # Standardised innovations (..., B, I), which determine the integers, and log densities
+    known, heights = np.zeros((*means.shape[:-1], 1, n_integers)), np.zeros((*means.shape[:-1], 1))
+    for i, j in enumerate(order.tolist()):
+        row = factors[..., i, :n_integers]
+        centers = means[..., j, None] + (known @ row[..., None])[..., 0]
+        low, high = np.ceil(ends[0, ..., j]), np.floor(ends[1, ..., j])
+        choices = np.clip(np.round(centers), low[..., None], high[..., None])[..., None] + _BESIDE
+        is_out = (choices < low[..., None, None]) | (choices > high[..., None, None])
+        steps = (choices - centers[..., None]) / row[..., i, None, None]
+        total = np.where(is_out, -np.inf, heights[..., None] - 0.5 * steps**2)
+        total = total.reshape(*total.shape[:-2], -1)
+        best = np.argsort(-total, axis=-1, kind="stable")[..., :_N_KEPT]
+        heights = np.take_along_axis(total, best, axis=-1)
+        known = np.take_along_axis(known, best[..., None] // len(_BESIDE), axis=-2)
+        known[..., i] = np.take_along_axis(steps.reshape(total.shape), best, axis=-1)
+    points = np.empty(means.shape)
+    followed = (factors[..., :n_integers] @ known[..., 0, :, None])[..., 0]
+    points[..., whole] = means[..., whole] + followed
+    points[..., integers] = np.round(points[..., integers])
+    return points
+
+
+def _by_freedom(covariances: FloatArray, variables: IntArray) -> IntArray:
+    """Order of variables, each with the least variance left by those before it."""
+    left = covariances[:, variables[:, None], variables].mean(axis=0)
+    order: list[int] = []
+    for _ in variables:
+        variances = np.diag(left).copy()
+        variances[order] = np.inf
+        j = int(variances.argmin())
+        order.append(j)
+        left = left - np.outer(left[:, j], left[j]) / left[j, j]
+    return variables[order]
 
 
 def _marginal_modes(group: _Group, is_out: BoolArray, start: FloatArray) -> FloatArray:

@@ -12,6 +12,7 @@ from numpy.polynomial.legendre import leggauss
 from scipy.interpolate import BSpline
 from scipy.special import exprel
 
+from skcircuits.circuits._policy import MAX_INTEGERS
 from skcircuits.circuits.inputs.base import DensityLayer, StateFlows
 from skcircuits.circuits.inputs.discrete import DiscreteLayer
 from skcircuits.circuits.inputs.gaussian import GaussianLayer
@@ -23,6 +24,7 @@ from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
 from skcircuits.circuits.inputs.restriction._evidence import (
     LEAST_MASS,
     NO_COLUMNS,
+    REACH,
     Evidence,
     Feature,
     Parts,
@@ -33,7 +35,7 @@ from skcircuits.circuits.inputs.restriction._evidence import (
 from skcircuits.circuits.inputs.restriction._normal import draw_truncated, truncated_moments
 from skcircuits.numerics._arrays import divisors, safe_log
 from skcircuits.numerics._random import RandomNumbers, draw_states
-from skcircuits.protocols import MAX_SCALES, FloatArray, IntArray
+from skcircuits.protocols import MAX_SCALES, BoolArray, FloatArray, IntArray
 
 #: Mass, mean and variance of parts, arrays of one shape.
 _Moments = tuple[FloatArray, FloatArray, FloatArray]
@@ -167,6 +169,7 @@ class RestrictedIntervals(RestrictedLayer):
         self._cells = evidence.X.T[self._variables]
         bounds = {v: evidence.bounds(v) for v in np.unique(self._variables).tolist()}
         self._bounds = bounds
+        self._integers = set(evidence.integers.tolist())
 
     def log_mass(self) -> FloatArray:
         evidence = self.evidence
@@ -180,26 +183,28 @@ class RestrictedIntervals(RestrictedLayer):
     def moments(self) -> tuple[FloatArray, FloatArray]:
         known_mean, known_variance = self.layer.conditional_moments(self.evidence.X)
         mean, variance = known_mean[..., 0], known_variance[..., 0]
-        for _, units, rows, low, high, inverse in self._bounded_rows():
+        for variable, (lower, upper) in self._bounds.items():
+            is_bounded = np.isfinite(lower) | np.isfinite(upper)
+            if not is_bounded.any():
+                continue
+            units, rows, low, high, inverse = self._distinct(variable, is_bounded)
             own = np.ix_(units, rows)
             found = self._interval_moments(units, low, high)
             mean[own] = np.clip(found[0][:, inverse], low[inverse], high[inverse])
             variance[own] = found[1][:, inverse]
         return mean[..., None], variance[..., None]
 
-    def _bounded_rows(self) -> Any:
-        """Variables with their units, the rows that bound them, and the distinct intervals.
+    def _distinct(self, variable: int, is_chosen: BoolArray) -> Any:
+        """Units of a variable, the chosen rows, and the distinct intervals of these.
 
-        Of these there are the ends, and the place of the interval of each row. Equal intervals need
-        to be computed only once.
+        Of intervals there are the ends, and the place of that of each row. Equal intervals need to
+        be computed only once.
         """
-        for variable, (lower, upper) in self._bounds.items():
-            rows = np.flatnonzero(np.isfinite(lower) | np.isfinite(upper))
-            if len(rows):
-                units = np.flatnonzero(self._variables == variable)
-                pairs = np.stack([lower[rows], upper[rows]])
-                (low, high), inverse = np.unique(pairs, axis=1, return_inverse=True)
-                yield variable, units, rows, low, high, inverse.reshape(-1)
+        lower, upper = self._bounds[variable]
+        units, rows = np.flatnonzero(self._variables == variable), np.flatnonzero(is_chosen)
+        pairs = np.stack([lower[rows], upper[rows]])
+        (low, high), inverse = np.unique(pairs, axis=1, return_inverse=True)
+        return units, rows, low, high, inverse.reshape(-1)
 
     @cached_property
     def _all_moments(self) -> tuple[FloatArray, FloatArray]:
@@ -228,9 +233,14 @@ class RestrictedIntervals(RestrictedLayer):
 
     def log_max(self) -> FloatArray:
         values = self.layer.log_max(self.evidence.X)
-        for variable, units, rows, low, high, inverse in self._bounded_rows():
+        for variable, (lower, upper) in self._bounds.items():
+            is_searched = self._is_searched(variable, lower, upper)
+            is_searched &= np.isnan(self.evidence.X[:, variable])
+            if not is_searched.any():
+                continue
+            units, rows, low, high, inverse = self._distinct(variable, is_searched)
             pairs = np.repeat(units, len(low)), np.tile(low, len(units)), np.tile(high, len(units))
-            heights = self._interval_modes(variable, *pairs)[1].reshape(len(units), len(low))
+            heights = self._best_within(variable, *pairs)[1].reshape(len(units), len(low))
             values[np.ix_(units, rows)] = heights[:, inverse]
         values[self.evidence.outside(self._variables)] = -np.inf
         return values
@@ -238,11 +248,24 @@ class RestrictedIntervals(RestrictedLayer):
     def mode(self, units: IntArray, rows: IntArray, left_out: IntArray = NO_COLUMNS) -> FloatArray:
         points: FloatArray = self.layer.mode(units, self._cells[units, rows][:, None])[:, 0]
         for own, variable, low, high in self._free_pairs(units, rows):
-            bounded = np.flatnonzero(np.isfinite(low) | np.isfinite(high))
-            if len(bounded):
-                own, low, high = own[bounded], low[bounded], high[bounded]
-                points[own] = self._interval_modes(variable, units[own], low, high)[0]
+            is_searched = self._is_searched(variable, low, high)
+            if not is_searched.any():
+                continue
+            own, low, high = own[is_searched], low[is_searched], high[is_searched]
+            points[own] = self._best_within(variable, units[own], low, high)[0]
         return points[:, None]
+
+    def _is_searched(self, variable: int, low: FloatArray, high: FloatArray) -> BoolArray:
+        """Where the best point in an interval need not be the mode of the unit."""
+        return np.isfinite(low) | np.isfinite(high) | (variable in self._integers)
+
+    def _best_within(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Highest points or integers of units in intervals, and their log densities, (m,) each."""
+        if variable in self._integers:
+            return self._integer_modes(variable, units, np.ceil(low), np.floor(high))
+        return self._interval_modes(variable, units, low, high)
 
     def _free_pairs(self, units: IntArray, rows: IntArray) -> Any:
         """Pairs by variable, those that are free, with the bounds of their intervals."""
@@ -271,6 +294,37 @@ class RestrictedIntervals(RestrictedLayer):
     ) -> tuple[FloatArray, FloatArray]:
         """Highest points of units in intervals, and their log densities, (m,) each."""
 
+    @abstractmethod
+    def _integer_modes(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Best integers of units between integers, and their log densities, (m,) each."""
+
+    @abstractmethod
+    def _integer_heights(self, variable: int) -> tuple[FloatArray, FloatArray] | None:
+        """Integers (s,) where units of a variable are probable, and log densities (k, s).
+
+        None if they are many.
+        """
+
+    def integer_flows(
+        self, variable: int, weights: FloatArray, rows: IntArray
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """Integers (s,), and sums (s, m) of weights (k, m) times densities there, in m rows.
+
+        The k units are those of the variable. Zero where a row excludes an integer; None if there
+        are many integers.
+        """
+        known = self._integer_heights(variable)
+        if known is None:
+            return None
+        integers, heights = known
+        low, high = (ends[rows] for ends in self._bounds[variable])
+        cells = self.evidence.X[rows, variable]
+        is_in = (integers[:, None] >= low) & (integers[:, None] <= high)
+        is_in &= np.isnan(cells) | (integers[:, None] == cells)
+        return integers, (np.exp(heights).T @ weights) * is_in
+
 
 class _GaussianIntervals(RestrictedIntervals):
     layer: GaussianLayer
@@ -297,6 +351,24 @@ class _GaussianIntervals(RestrictedIntervals):
     ) -> tuple[FloatArray, FloatArray]:
         points = np.clip(self.layer.means[units], low, high)
         return points, self.layer.log_densities(units, points)
+
+    def _integer_modes(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        points = np.clip(np.round(self.layer.means[units]), low, high)
+        return points, self.layer.log_densities(units, points)
+
+    def _integer_heights(self, variable: int) -> tuple[FloatArray, FloatArray] | None:
+        units = np.flatnonzero(self._variables == variable)
+        reach = REACH * self.layer.stds[units]
+        first = np.floor((self.layer.means[units] - reach).min())
+        last = np.ceil((self.layer.means[units] + reach).max())
+        if last - first >= MAX_INTEGERS:
+            return None
+        integers = np.arange(first, last + 1.0)
+        shape = len(units), len(integers)
+        pairs = np.broadcast_to(units[:, None], shape), np.broadcast_to(integers, shape)
+        return integers, self.layer.log_densities(*pairs)
 
 
 class _PolynomialIntervals(RestrictedIntervals):
@@ -472,6 +544,41 @@ class _PolynomialIntervals(RestrictedIntervals):
             points = np.hstack([points, atoms])
         chosen = np.arange(len(units)), height.argmax(axis=1)
         return np.clip(points[chosen], low, high), height[chosen]
+
+    def _integer_modes(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        group = self._group(variable)
+        own = np.searchsorted(group.units, units)
+        known = self._integer_heights(variable)
+        ends, inverse = np.unique(np.stack([low, high]), axis=1, return_inverse=True)
+        if known is None:
+            # Densities over so many integers hardly change from one to the next
+            real = self._interval_modes(variable, units, low, high)[0]
+            points = np.clip([np.floor(real), np.ceil(real)], low, high)
+            listed, place = np.unique(points, return_inverse=True)
+            heights = group.log_density(listed)[own, place.reshape(points.shape)]
+            chosen = heights.argmax(axis=0), np.arange(len(units))
+            return points[chosen], heights[chosen]
+        points, best = np.empty((2, len(units)))
+        for number, (first, last) in enumerate(ends.T):
+            pairs = np.flatnonzero(inverse.reshape(-1) == number)
+            listed, heights = known
+            within = slice(*np.searchsorted(listed, [first, last + 1.0]))
+            if within.start >= within.stop:
+                # In a tail, the integer that is nearest to the others is the best
+                listed = np.array([first if first > listed[-1] else last])
+                heights, within = group.log_density(listed), slice(None)
+            # Many pairs may be of one unit
+            rows, unit_of = np.unique(own[pairs], return_inverse=True)
+            heights = heights[rows, within]
+            points[pairs] = listed[within][heights.argmax(axis=1)][unit_of]
+            best[pairs] = heights.max(axis=1)[unit_of]
+        best[low > high] = -np.inf
+        return points, best
+
+    def _integer_heights(self, variable: int) -> tuple[FloatArray, FloatArray] | None:
+        return self._group(variable).integers
 
 
 def _merge(left: _Moments, right: _Moments) -> _Moments:

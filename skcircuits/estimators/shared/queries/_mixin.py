@@ -363,10 +363,11 @@ class QueriesMixin(ModelUnderConditions):
             The most probable row under each condition. It is exact for deterministic circuits and
             single components. For other circuits it is the best row of a search, which starts from
             the rows of max-product, the best for the most probable choice of components. In integer
-            columns it holds integers, which are searched for from those nearest to this row, by
-            steps in single columns. Under counts and sums of columns it is that of max-product. For
-            a `marginal`, it is exact if the columns are categories or few integers, up to 2^20
-            joint states, and computed by max-product otherwise.
+            columns it holds integers; those of columns that are jointly normal are found by a
+            search, in mixtures from those nearest to the best real numbers. Under counts and sums
+            of columns it is that of max-product. For a `marginal`, it is exact if the columns are
+            categories or few integers, up to 2^20 joint states, and computed by max-product
+            otherwise.
 
         Raises
         ------

@@ -1,5 +1,7 @@
 """Units of one variable given states and intervals: against enumeration, quadrature and scipy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.polynomial.legendre import leggauss
@@ -200,6 +202,36 @@ def test_units_without_the_mass_at_a_point_are_impossible_there():
     ]
     known, places = restricted(units, [[NAN]], [[0.0]], [[0.0]])
     assert_allclose(np.exp(known.log_max()[places, 0]), [0.3, 0.0])
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+@pytest.mark.parametrize("family", ["gaussian", "polynomial"])
+def test_best_integers_are_those_of_enumeration(family, scale):
+    rng = np.random.default_rng(0)
+    units = []
+    for _ in range(12):
+        knots, weights = np.sort(rng.normal(0.0, 6.0, 4)) * scale, rng.dirichlet(np.ones(6))
+        tails = [0.1, 0.1], [2.0 * scale, 3.0 * scale]
+        polynomial = PiecewisePolynomial(0, knots, 0.7 * weights, [3.0], [0.1], *tails)
+        gaussian = Gaussian(0, knots[1], scale * rng.gamma(2.0))
+        units.append(polynomial if family == "polynomial" else gaussian)
+    lower = np.round([NAN, NAN, -4.0 * scale, 40.0 * scale, NAN, 2.0, 5.5])
+    upper = np.round([NAN, 2.0 * scale, 4.0 * scale, NAN, -50.0 * scale, 2.0, 5.5])
+    X = np.full((len(lower), 1), NAN)
+    known, places = restricted(units, X, lower[:, None], upper[:, None])
+    evidence = replace(known.evidence, integers=np.array([0]))
+    known, rows = restrict(known.layer, evidence), np.arange(len(X))
+    listed = np.arange(-60.0 * scale, 60.0 * scale + 1.0)
+    heights = known.layer.log_prob(listed[:, None])
+    for own in places.tolist():
+        modes, best = known.mode(np.full(len(X), own), rows)[:, 0], known.log_max()[own]
+        assert (modes == np.round(modes)).all()
+        assert_allclose(known.layer.log_prob(modes[:, None])[own], best, rtol=1e-12)
+        for mode, found, low, high in zip(modes, best, lower, upper):
+            inside = ~((listed < low) | (listed > high))
+            assert inside[listed == mode].all()
+            # Of many integers, those beside the best real number
+            assert_allclose(found, heights[own, inside].max(), rtol=1e-12 if scale == 1.0 else 1e-4)
 
 
 @pytest.mark.parametrize("family", ["gaussian", "polynomial"])

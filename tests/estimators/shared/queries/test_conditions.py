@@ -272,6 +272,21 @@ def test_most_probable_integers_are_those_of_enumeration(n_columns, density, giv
     assert density.score_samples([best])[0] == pytest.approx(scores.max(), abs=1e-9)
 
 
+@pytest.mark.parametrize("seed", [15, 21, 24, 35])
+@pytest.mark.parametrize("density", [GaussianMixtureDensity(n_components=1), ChowLiuDensity()])
+def test_most_probable_integers_that_depend_on_each_other_are_those_of_enumeration(density, seed):
+    rng = np.random.default_rng(seed)
+    X = np.round(rng.normal(size=(80, 4)) @ rng.normal(size=(4, 4)))
+    X[:, 3] = np.round(0.6 * X[:, 0] + X[:, 1])
+    density = clone(density).fit(X)
+    ranges = [np.arange(low - 1, high + 2) for low, high in zip(X.min(axis=0), X.max(axis=0))]
+    rows = np.stack(np.meshgrid(*ranges), axis=-1).reshape(-1, 4)
+    scores = density.score_samples(rows)
+    for given, inside in [(None, rows[:, 0] == rows[:, 0]), ("x0 > 1", rows[:, 0] > 1)]:
+        best = density.mpe(given=given)
+        assert density.score_samples([best])[0] == pytest.approx(scores[inside].max(), abs=1e-9)
+
+
 def test_numbers_beside_most_probable_integers_are_the_best_for_them():
     x = np.random.default_rng(0).normal(0.4, 2, 500)
     table = pd.DataFrame({"count": np.round(x).astype(int)})
