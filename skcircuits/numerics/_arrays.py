@@ -202,6 +202,19 @@ def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
     return safe_log(scaled.sum(axis=axis)) + peak.squeeze(axis)
 
 
+def posterior(log_joint: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Probabilities (K, n) given their logarithms up to a constant for each of n, and these sums.
+
+    The sums (n,) are logarithms, as of ``logsumexp``; each exponential is taken once.
+    """
+    peak = finite_peaks(log_joint.max(axis=0))
+    result = np.subtract(log_joint, peak)
+    np.exp(result, out=result)
+    total = result.sum(axis=0)
+    result /= total
+    return result, safe_log(total) + peak
+
+
 def log1mexp(values: FloatArray) -> FloatArray:
     """log(1 - exp(v)) for v <= 0 without cancellation, ``-inf`` at zero.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -86,20 +87,14 @@ class GaussianStack:
 
     @cached_property
     def _distinct(self) -> GaussianStack:
-        n_distinct = len(self.distinct_covariances)
-        return GaussianStack(np.zeros((n_distinct, self.n_columns)), self.distinct_covariances)
-
-    def with_free_columns(self, n_columns: int) -> GaussianStack:
-        """The same Gaussians over so many columns; further ones are standard normal and free."""
-        own = self.n_columns
-        if n_columns == own:
-            return self
-        means = np.zeros((self.n_components, n_columns))
-        means[:, :own] = self.means
-        # Free columns change no density and have an identity for every factor
-        covariances = np.tile(np.eye(n_columns), (len(self.distinct_covariances), 1, 1))
-        covariances[:, :own, :own] = self.distinct_covariances
-        return GaussianStack(means, covariances, self.shape)
+        own = copy(self)
+        for spread in ("covariances", "whitening", "precisions", "log_determinants"):
+            vars(own).pop(spread, None)
+        own.shape = np.arange(len(self.distinct_covariances))
+        own.means = np.zeros((len(own.shape), self.n_columns))
+        # Factors are those of the same covariances
+        own._cholesky, own._whitening = self._cholesky, self._whitening
+        return own
 
     def _spread(self, values: FloatArray) -> FloatArray:
         """Expand values per distinct covariance to all Gaussians."""
@@ -239,6 +234,55 @@ def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
     return CompletedRows(means, spreads, pattern)
 
 
+@dataclass(frozen=True, eq=False)
+class PatternMaps:
+    """Conditional distributions of rows under Gaussians with one covariance, by missing pattern.
+
+    The mean of all cells of a row x, zero where missing, given the observed ones is x - B (x - m)
+    under the Gaussian with mean m.
+    """
+
+    pattern: IntArray  # (n,)
+    corrections: FloatArray  # (P, d, d), matrices B
+    spreads: FloatArray  # (P, d, d), conditional covariances, 0 for observed cells
+    log_constants: FloatArray  # (P,), log densities of observed cells at the mean
+
+    @classmethod
+    def of(cls, stack: GaussianStack, groups: list[PatternGroup]) -> PatternMaps:
+        """Maps of the rows of `groups`, which are as of ``joined_groups``."""
+        size = stack.n_columns
+        n_named = _n_named(stack, groups)
+        precisions = _with_free_columns(stack.distinct.precisions, n_named)
+        n_patterns = sum(group.n_patterns for group in groups)
+        pattern = np.empty(sum(len(group.rows) for group in groups), dtype=np.intp)
+        corrections, spreads = np.zeros((2, n_patterns, n_named, n_named))
+        log_constants = np.empty(n_patterns)
+        start = 0
+        for group in groups:
+            pattern[group.rows] = start + group.pattern
+            own = slice(start, start + group.n_patterns)
+            start = own.stop
+            missing = group.missing
+            n_observed = size - (missing < size).sum(axis=1)
+            log_constants[own] = -0.5 * (stack.log_determinants[0] + n_observed * LOG_2PI)
+            if not missing.shape[1]:
+                continue
+            first = np.zeros(len(missing), dtype=np.intp)
+            factors = _conditional_factors(precisions, missing.T, first)
+            # |Sigma_oo| = |Sigma| |Lambda_mm|
+            log_constants[own] -= log_diagonal(factors)
+            covariances = gram_of_lower(invert_lower(factors)).transpose(2, 0, 1)
+            place = np.arange(own.start, own.stop)[:, None], missing
+            rows = precisions[0, missing]
+            # Missing cells are exactly zero in their own conditional means
+            np.put_along_axis(rows, missing[:, None], 0.0, axis=2)
+            corrections[place] = covariances @ rows
+            corrections[(*place, missing)] += 1.0
+            spreads[place[0][:, :, None], missing[:, :, None], missing[:, None]] = covariances
+        kept = slice(None), slice(size), slice(size)
+        return cls(pattern, corrections[kept], spreads[kept], log_constants)
+
+
 def center_rows(
     stack: GaussianStack, X: FloatArray, groups: list[PatternGroup]
 ) -> tuple[FloatArray, FloatArray, list[ConditionalBlock]]:
@@ -252,18 +296,15 @@ def center_rows(
     observed cells; rows (K, d, n) with conditional means in place of missing cells, less the means
     of the components; conditional Gaussians of the incomplete rows.
     """
-    n_named = max((int(group.missing.max(initial=-1)) + 1 for group in groups), default=0)
-    padded = stack.with_free_columns(max(stack.n_columns, n_named))
-    columns = np.zeros((padded.n_columns, len(X)))
-    columns[: stack.n_columns] = X.T
-    centered = columns - padded.means[:, :, None]
-    np.copyto(centered, 0.0, where=np.isnan(columns))
-    pulled = padded.precisions @ centered
     own = slice(stack.n_columns)
-    n_observed = stack.n_columns - np.isnan(X).sum(axis=1)
-    log_densities = np.empty((stack.n_components, len(X)))
-    log_densities[:] = -0.5 * (padded.log_determinants[:, None] + n_observed * LOG_2PI)
-    blocks = list(conditional_blocks(padded, X, groups, pulled))
+    shape = (stack.n_components, _n_named(stack, groups), len(X))
+    centered, pulled = np.zeros(shape), np.zeros(shape)
+    is_missing = np.isnan(X.T)
+    np.subtract(X.T, stack.means[:, :, None], out=centered[:, own], where=~is_missing)
+    np.matmul(stack.precisions, centered[:, own], out=pulled[:, own])
+    n_observed = stack.n_columns - is_missing.sum(axis=0)
+    log_densities = -0.5 * (stack.log_determinants[:, None] + n_observed * LOG_2PI)
+    blocks = list(conditional_blocks(stack, X, groups, pulled))
     for block in blocks:
         rows, missing = block.group.rows, block.group.missing[block.group.pattern]
         centered[:, missing.T, rows] = block.offsets.transpose(1, 0, 2)
@@ -271,7 +312,7 @@ def center_rows(
         log_precisions = block.half_log_precisions.reshape(stack.n_components, -1)
         log_densities[:, rows] -= log_precisions[:, block.group.pattern]
     centered = centered[:, own]
-    white = np.matmul(padded.whitening[:, own, own], centered, out=pulled[:, own])
+    white = np.matmul(stack.whitening, centered, out=pulled[:, own])
     log_densities -= 0.5 * np.einsum("kdn,kdn->kn", white, white)
     return log_densities, centered, blocks
 
@@ -343,7 +384,9 @@ def _draw_offsets(
     # rows with the same pattern and component share a factor
     cases, case = np.unique(pattern * stack.n_components + component, return_inverse=True)
     patterns_of_cases, components_of_cases = np.divmod(cases, stack.n_components)
-    factors = _conditional_factors(stack, missing[patterns_of_cases].T, components_of_cases)
+    factors = _conditional_factors(
+        stack.precisions, missing[patterns_of_cases].T, components_of_cases
+    )
     roots = np.take(invert_lower(factors), case, axis=2)
     delta = X - stack.means[component]
     np.copyto(delta, 0.0, where=np.isnan(delta))
@@ -367,15 +410,16 @@ def conditional_blocks(
     Each pattern is factorised once per component. ``groups``: as of ``group_patterns``, if known;
     so ``pulled`` (K, d, n): precisions times the rows less the means, zeros for missing cells.
     """
-    distinct = stack.distinct
-    n_distinct = distinct.n_components
-    for group in group_patterns(np.isnan(X)) if groups is None else groups:
+    groups = group_patterns(np.isnan(X)) if groups is None else groups
+    precisions = _with_free_columns(stack.distinct.precisions, _n_named(stack, groups))
+    n_distinct = len(precisions)
+    for group in groups:
         size = group.missing.shape[1]
         if size == 0:
             continue
         for block in group.blocks(cases_per_block(size, n_distinct)):
             factors = _conditional_factors(
-                distinct,
+                precisions,
                 # One factor per pattern and distinct covariance, however many components share it
                 np.tile(block.missing.T, n_distinct),
                 np.repeat(np.arange(n_distinct), block.n_patterns),
@@ -440,8 +484,24 @@ def of_rows(by_pattern: FloatArray, pattern: IntArray) -> FloatArray:
     return np.take(by_pattern, pattern, axis=-1)
 
 
+def _n_named(stack: GaussianStack, groups: list[PatternGroup]) -> int:
+    """Number of columns that groups of patterns may name; free ones follow those of the stack."""
+    return max(stack.n_columns, *(int(group.missing.max(initial=-1)) + 1 for group in groups), 0)
+
+
+def _with_free_columns(precisions: FloatArray, n_columns: int) -> FloatArray:
+    """Precisions (G, d, d) over so many columns; further ones are standard normal and free."""
+    own = precisions.shape[1]
+    if n_columns == own:
+        return precisions
+    padded = np.zeros((len(precisions), n_columns, n_columns))
+    padded[:] = np.eye(n_columns)
+    padded[:, :own, :own] = precisions
+    return padded
+
+
 def _conditional_factors(
-    stack: GaussianStack, missing: IntArray, component: IntArray
+    precisions: FloatArray, missing: IntArray, component: IntArray
 ) -> FloatArray:
     """Cholesky factors of the conditional precisions, the blocks Lambda_mm."""
-    return cholesky(gather_symmetric(stack.precisions, missing, component))
+    return cholesky(gather_symmetric(precisions, missing, component))

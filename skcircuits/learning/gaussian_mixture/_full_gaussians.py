@@ -27,6 +27,7 @@ from scipy.special import gammaln
 from skcircuits.numerics._gaussian_stack import (
     ConditionalBlock,
     GaussianStack,
+    PatternMaps,
     center_rows,
     conditional_variance,
 )
@@ -114,7 +115,17 @@ class FullGaussians:
     @property
     def n_gaussians(self) -> tuple[int, int] | None:
         """Components and distinct covariances, for which patterns of cells are grouped."""
-        return self.stack.n_components, len(self.stack.distinct_covariances)
+        n_components = 1 if self._is_linear else self.stack.n_components
+        return n_components, len(self.stack.distinct_covariances)
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether rows are completed by maps of patterns rather than once for each component.
+
+        Maps take columns times more numbers than a completion, however many components there are.
+        """
+        n_components = self.stack.n_components
+        return self.kind == "tied" and n_components > 1 and n_components >= self.stack.n_columns
 
     def n_parameters(self) -> int:
         """Count the free parameters of all components."""
@@ -122,8 +133,12 @@ class FullGaussians:
         n_covariances = len(self.stack.distinct_covariances)
         return self.stack.means.size + n_covariances * size * (size + 1) // 2
 
-    def expect(self, numbers: FloatArray, groups: list[PatternGroup]) -> FullExpectation:
+    def expect(
+        self, numbers: FloatArray, groups: list[PatternGroup]
+    ) -> FullExpectation | TiedExpectation:
         """Complete rows by their conditional means and take their log densities."""
+        if self._is_linear:
+            return TiedExpectation.of(self, numbers, groups)
         return FullExpectation(self, *center_rows(self.stack, numbers, groups), ~np.isnan(numbers))
 
     def maximize(self, sums: Sums) -> FullGaussians:
@@ -282,6 +297,88 @@ class FullExpectation:
             diagonal = np.arange(stack.n_columns)
             spread[:, diagonal, diagonal] += (own @ self.is_observed) * self.gaussians.jitter
         return responsibilities.sum(axis=1), first, second
+
+
+@dataclass(frozen=True, eq=False)
+class TiedExpectation:
+    """Rows completed by components with one covariance.
+
+    Completed rows are linear in the means of the components, so that log densities and sums are
+    matrix products: x + B m for component m, where x and B depend on the row and on its pattern.
+    """
+
+    gaussians: FullGaussians
+    log_density: FloatArray  # (K, n), of the observed cells
+    completed: FloatArray  # (n, c), rows completed around zero
+    maps: PatternMaps
+    is_observed: BoolArray  # (n, c)
+
+    @classmethod
+    def of(
+        cls, gaussians: FullGaussians, numbers: FloatArray, groups: list[PatternGroup]
+    ) -> TiedExpectation:
+        """Complete rows and take their log densities."""
+        stack, is_observed = gaussians.stack, ~np.isnan(numbers)
+        one = stack.distinct
+        maps = PatternMaps.of(one, groups)
+        whitening, centre = one.whitening[0], stack.means.mean(axis=0)
+        # Around a common centre, squares of white distances can be expanded without loss
+        means = stack.means - centre
+        cells = np.where(is_observed, numbers - centre, 0.0)
+        own = maps.corrections[maps.pattern]
+        around = cells - np.einsum("nij,nj->ni", own, cells)
+        white = around @ whitening.T
+        white_means = whitening @ (means.T - maps.corrections @ means.T)
+        pulled = white @ whitening
+        pulled -= np.einsum("nij,ni->nj", own, pulled)
+        constants = maps.log_constants - 0.5 * np.einsum("pck,pck->kp", white_means, white_means)
+        log_density = means @ pulled.T
+        log_density += constants[:, maps.pattern]
+        log_density -= 0.5 * np.einsum("nc,nc->n", white, white)
+        completed = around + (centre - maps.corrections @ centre)[maps.pattern]
+        return cls(gaussians, log_density, completed, maps, is_observed)
+
+    def mean_rows(self, responsibilities: FloatArray) -> FloatArray:
+        """Rows with their conditional means in place of missing cells, shape (n, c)."""
+        means = responsibilities.T @ self.gaussians.stack.means
+        return self._shifted(means, responsibilities.sum(axis=0))
+
+    def moments(self, numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Conditional means and variances (K, n, c) of the rows, given as `numbers` (n, c)."""
+        means, pattern = self.gaussians.stack.means, self.maps.pattern
+        shifts = means @ self.maps.corrections.transpose(0, 2, 1)
+        variances = np.diagonal(self.maps.spreads, axis1=1, axis2=2)[pattern]
+        shape = (len(means), *self.completed.shape)
+        return self.completed + shifts[pattern].transpose(1, 0, 2), np.broadcast_to(
+            variances, shape
+        )
+
+    def sums(self, responsibilities: FloatArray) -> Sums:
+        """Expected counts (K,), sums (K, c) and sums of products (c, c)."""
+        means, maps, weights = self.gaussians.stack.means, self.maps, responsibilities.sum(axis=0)
+        n_components, size = means.shape
+        n_patterns = len(maps.corrections)
+        indicators = np.zeros((len(weights), n_patterns))
+        indicators[np.arange(len(weights)), maps.pattern] = 1.0
+        of_patterns = responsibilities @ indicators  # (K, P)
+        corrections = maps.corrections.reshape(n_patterns, size**2)
+        mixed = (of_patterns @ corrections).reshape(n_components, size, size)
+        first = responsibilities @ self.completed + np.einsum("kij,kj->ki", mixed, means)
+        shifts = self._shifted(responsibilities.T @ means, 0.0)
+        crossed = self.completed.T @ shifts
+        second = (self.completed.T * weights) @ self.completed + crossed + crossed.T
+        squares = (means[:, :, None] * means[:, None]).reshape(n_components, size**2)
+        products = (of_patterns.T @ squares).reshape(n_patterns, size, size)
+        second += (maps.corrections @ products @ maps.corrections.transpose(0, 2, 1)).sum(axis=0)
+        second += np.tensordot(of_patterns.sum(axis=0), maps.spreads, axes=1)
+        if self.gaussians.jitter.any():
+            second += np.diag((weights @ self.is_observed) * self.gaussians.jitter)
+        return responsibilities.sum(axis=1), first, second
+
+    def _shifted(self, means: FloatArray, weights: FloatArray | float) -> FloatArray:
+        """Completed rows (n, c) times `weights` (n,), with shifts by sums of means (n, c)."""
+        own = self.maps.corrections[self.maps.pattern]
+        return (self.completed.T * weights).T + np.einsum("nij,nj->ni", own, means)
 
 
 def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> FloatArray:

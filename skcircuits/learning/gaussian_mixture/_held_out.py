@@ -10,10 +10,10 @@ import numpy as np
 
 from skcircuits.circuits import Circuit
 from skcircuits.circuits.inputs.johnson import SinhMap
-from skcircuits.learning.gaussian_mixture._full_gaussians import FullExpectation
+from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorExpectation
 from skcircuits.learning.gaussian_mixture._learner import MixtureState, expect
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.numerics._arrays import logsumexp, observed_ranges
+from skcircuits.numerics._arrays import logsumexp, observed_ranges, posterior
 from skcircuits.numerics._patterns import PatternGroup, joined_groups
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -151,19 +151,18 @@ class HeldOutCells:
         numbers = np.where(self.hidden_numbers, np.nan, known)
         codes = np.where(self.hidden_codes, -1, table.codes)
         expectation, _, joint = expect(state, numbers, codes, _groups(state, numbers))
-        observed = logsumexp(joint)
-        posterior = np.exp(joint - observed)
-        if mapped and isinstance(expectation, FullExpectation):
-            means = mapped.mean_rows(*expectation.moments(numbers), posterior)
+        chances, observed = posterior(joint)
+        if mapped and not isinstance(expectation, FactorExpectation):
+            means = mapped.mean_rows(*expectation.moments(numbers), chances)
         else:
-            means = expectation.mean_rows(posterior)
+            means = expectation.mean_rows(chances)
         # As they will be when the density imputes
         if bounds is not None:
             means = np.clip(means, *bounds)
         probabilities = np.zeros(codes.shape)
         for j, log_table in enumerate(state.categories.log_probabilities):
             true = np.exp(log_table)[:, np.maximum(table.codes[:, j], 0)]
-            probabilities[:, j] = np.einsum("kn,kn->n", posterior, true)
+            probabilities[:, j] = np.einsum("kn,kn->n", chances, true)
         return Predictions(
             np.zeros(len(numbers)),
             observed,

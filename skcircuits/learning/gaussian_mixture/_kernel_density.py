@@ -19,8 +19,7 @@ from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians, 
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._gaussian_stack import GaussianStack
-from skcircuits.numerics._patterns import PatternGroup, distinct_patterns
-from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.protocols import FloatArray, IntArray
 
 #: Each row is compared with each: most rows of a kernel density.
 MAX_KERNEL_ROWS = 5000
@@ -30,12 +29,7 @@ _FIRST_CHANCE = 0.3
 
 @dataclass(frozen=True, eq=False)
 class KernelGaussians(FullGaussians):
-    """Gaussians with one covariance and fixed rows as means.
-
-    Squared distances and sums over components are matrix products: with one covariance, the
-    log density of a row with a pattern of missing cells is linear in the component's row and its
-    squares.
-    """
+    """Gaussians with one covariance and fixed rows as means."""
 
     @classmethod
     def around(cls, rows: FloatArray, jitter: FloatArray) -> KernelGaussians:
@@ -51,92 +45,16 @@ class KernelGaussians(FullGaussians):
         stack = GaussianStack(self.stack.means, covariances, self.stack.shape)
         return replace(other, stack=stack, jitter=self.jitter)
 
-    @property
-    def n_gaussians(self) -> None:
-        """Patterns of missing cells are not needed."""
-        return None
-
     def n_parameters(self) -> int:
         """Count the free parameters: those of one covariance."""
         return self.stack.n_columns * (self.stack.n_columns + 1) // 2
 
-    @property
-    def squares(self) -> FloatArray:
-        """Products of the numbers of each row, shape (K, c * c)."""
-        means = self.stack.means
-        return (means[:, :, None] * means[:, None]).reshape(len(means), -1)
-
-    def expect(  # type: ignore[override]
-        self, numbers: FloatArray, groups: list[PatternGroup]
-    ) -> KernelExpectation:
-        """Log densities; `groups` are not needed."""
-        observed = ~np.isnan(numbers)
-        patterns, pattern = distinct_patterns(~observed)
-        covariance = self.stack.distinct_covariances[0]
-        size = len(covariance)
-        # unobserved cells as if they were independent of all with variance one
-        both = ~patterns[:, :, None] & ~patterns[:, None]
-        padded = np.where(both, covariance, np.eye(size))
-        precisions = np.linalg.inv(padded) * both
-        log_determinants = np.linalg.slogdet(padded)[1]
-        cells, own = np.nan_to_num(numbers), precisions[pattern]
-        pulled = np.einsum("nij,nj->ni", own, cells)
-        distances = self.squares @ own.reshape(len(own), size**2).T - 2.0 * (
-            self.stack.means @ pulled.T
-        )
-        distances += np.einsum("ni,ni->n", pulled, cells)
-        constants = log_determinants[pattern] + observed.sum(axis=1) * np.log(2.0 * np.pi)
-        # Expanded squares may round below zero
-        log_density = -0.5 * (np.maximum(distances, 0.0) + constants)
-        gains = patterns[:, :, None] * (covariance @ precisions) + both * np.eye(size)
-        spreads = patterns[:, :, None] * (covariance - gains @ covariance) * patterns[:, None]
-        return KernelExpectation(
-            self, log_density, cells, observed, gains[pattern], spreads[pattern]
-        )
-
     def _scatter(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
         """The means, and the scatter around them."""
-        return self.stack.means, sums[2]
-
-
-@dataclass(frozen=True, eq=False)
-class KernelExpectation:
-    """Rows completed by each component, (x - m) = gain (x - m)_o."""
-
-    gaussians: KernelGaussians
-    log_density: FloatArray  # (K, n), of the observed cells
-    cells: FloatArray  # (n, c), 0 where missing
-    is_observed: BoolArray  # (n, c)
-    gains: FloatArray  # (n, c, c), completed residuals per observed one
-    spreads: FloatArray  # (n, c, c), conditional covariances
-
-    def mean_rows(self, responsibilities: FloatArray) -> FloatArray:
-        """Rows with their conditional means in place of missing cells, shape (n, c)."""
-        means = responsibilities.T @ self.gaussians.stack.means
-        return means + np.einsum("nij,nj->ni", self.gains, self.cells - means)
-
-    def sums(self, responsibilities: FloatArray) -> Sums:
-        """Expected counts (K,), nothing, and the scatter (c, c) around the components."""
-        products = self._products(responsibilities)
-        weights = responsibilities.sum(axis=0)
-        scatter = (self.gains @ products @ self.gains.transpose(0, 2, 1)).sum(axis=0)
-        scatter += np.einsum("n,nij->ij", weights, self.spreads)
-        scatter += np.diag((weights @ self.is_observed) * self.gaussians.jitter)
-        return responsibilities.sum(axis=1), np.zeros(0), scatter
-
-    def _products(self, responsibilities: FloatArray) -> FloatArray:
-        """Products (n, c, c) of residuals of observed cells, summed over components."""
-        gaussians, cells = self.gaussians, self.cells
-        # Expanded: residuals of all rows from all centres would be an array of n² c²
-        firsts = responsibilities.T @ gaussians.stack.means
-        n_rows, n_columns = cells.shape
-        products = responsibilities.T @ gaussians.squares
-        products = products.reshape(n_rows, n_columns, n_columns)
-        cross = cells[:, :, None] * firsts[:, None]
-        products -= cross + cross.transpose(0, 2, 1)
-        weights = responsibilities.sum(axis=0)
-        products += weights[:, None, None] * cells[:, :, None] * cells[:, None]
-        return products
+        counts, first, second = sums
+        means = self.stack.means
+        crossed = first.T @ means
+        return means, second - crossed - crossed.T + (means.T * counts) @ means
 
 
 @dataclass(frozen=True, eq=False)

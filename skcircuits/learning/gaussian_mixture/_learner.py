@@ -24,15 +24,15 @@ from skcircuits.learning.gaussian_mixture._full_gaussians import (
     FullExpectation,
     FullGaussians,
     Sums,
+    TiedExpectation,
 )
 from skcircuits.learning.gaussian_mixture._kernel_density import (
     KernelCategories,
-    KernelExpectation,
     KernelGaussians,
     log_leave_out,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.numerics._arrays import logsumexp
+from skcircuits.numerics._arrays import posterior
 from skcircuits.numerics._patterns import PatternGroup, group_patterns, k_means, nearest_centres
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -210,13 +210,13 @@ def _begin_by_rows(
     *_, state = learn_gaussian_mixture(table, n_components, few, rng)
     groups = group_patterns(np.isnan(table.numbers))
     numbers, _, joint = expect(state, table.numbers, table.codes, groups)
-    posterior = np.exp(joint - logsumexp(joint))
+    chances, _ = posterior(joint)
     tables = []
     for codes, logs in zip(table.codes.T, state.categories.log_probabilities, strict=True):
         own = (codes[:, None] == np.arange(logs.shape[1])).astype(np.float64)
-        tables.append(np.where(codes[:, None] < 0, posterior.T @ np.exp(logs), own))
+        tables.append(np.where(codes[:, None] < 0, chances.T @ np.exp(logs), own))
     categories = KernelCategories.around(tuple(tables), table, 0.5 * settings.pseudo_count)
-    gaussians = KernelGaussians.around(numbers.mean_rows(posterior), table.jitter)
+    gaussians = KernelGaussians.around(numbers.mean_rows(chances), table.jitter)
     return MixtureState(categories.row_weights, gaussians, categories, centres=table.source)
 
 
@@ -337,8 +337,7 @@ def _expect(
         numbers, codes, log_joint = expect(state, table.numbers[rows], table.codes[rows], groups)
         if state.centres is not None:
             log_joint = log_joint + log_leave_out(table, rows, state.centres)
-        log_density = logsumexp(log_joint)
-        own = np.exp(log_joint - log_density)
+        own, log_density = posterior(log_joint)
         # The first step of a clustering: its labels are the responsibilities
         if responsibilities is not None:
             own = responsibilities[:, rows]
@@ -365,13 +364,12 @@ def _maximize(state: MixtureState, sums: tuple[Sums, ...], pseudo_count: float) 
 
 def expect(
     state: MixtureState, numbers: FloatArray, codes: IntArray, groups: list[PatternGroup]
-) -> tuple[
-    FullExpectation | FactorExpectation | KernelExpectation, CategoryExpectation, FloatArray
-]:
+) -> tuple[FullExpectation | TiedExpectation | FactorExpectation, CategoryExpectation, FloatArray]:
     """Expectations of numbers and codes, and log joint of component and observed cells (K, n)."""
     completed = state.gaussians.expect(numbers, groups)
     categories = state.categories.expect(codes, state.n_components)
-    log_joint = completed.log_density + categories.log_density + np.log(state.weights)[:, None]
+    log_joint = completed.log_density + categories.log_density
+    log_joint += np.log(state.weights)[:, None]
     return completed, categories, log_joint
 
 

@@ -188,7 +188,7 @@ class MixtureTable:
         """Number of categories of each categorical column, shape (q,)."""
         return self.cardinalities[self.cardinalities > 0]
 
-    @property
+    @cached_property
     def log_scale(self) -> float:
         """Change of the log-likelihood of all rows by the change of units."""
         observed = self.weights @ ~np.isnan(self.numbers)

@@ -31,6 +31,7 @@ from skcircuits.learning.gaussian_mixture._full_gaussians import (
     FullExpectation,
     FullGaussians,
     Sums,
+    TiedExpectation,
 )
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns
@@ -102,7 +103,7 @@ class Evidence(NamedTuple):
     """Rows as emissions read them: indicators of cells (n_flat, n), rows under joint columns."""
 
     indicators: FloatArray
-    joint: dict[int, FullExpectation]
+    joint: dict[int, FullExpectation | TiedExpectation]
 
 
 class EmissionTotals(NamedTuple):
@@ -313,7 +314,7 @@ class JointNormals:
         wider = GaussianStack(stack.means, stack.covariances + np.diag(steps**2 / 12.0))
         return replace(self, gaussians=replace(self.gaussians, stack=wider))
 
-    def expect(self, codes: FloatArray) -> FullExpectation:
+    def expect(self, codes: FloatArray) -> FullExpectation | TiedExpectation:
         """Log densities of rows (n, d) in standard units, with intermediate results for sums."""
         numbers = codes[:, self.columns]
         missing = np.isnan(numbers)

@@ -19,7 +19,11 @@ from skcircuits.learning.gaussian_mixture._candidates import (
 )
 from skcircuits.learning.gaussian_mixture._categories import Categories
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
-from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians
+from skcircuits.learning.gaussian_mixture._full_gaussians import (
+    FullExpectation,
+    FullGaussians,
+    TiedExpectation,
+)
 from skcircuits.learning.gaussian_mixture._held_out import HeldOutCells
 from skcircuits.learning.gaussian_mixture._learner import (
     EMSettings,
@@ -27,7 +31,7 @@ from skcircuits.learning.gaussian_mixture._learner import (
     learn_gaussian_mixture,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
-from skcircuits.numerics._gaussian_stack import GaussianStack
+from skcircuits.numerics._gaussian_stack import GaussianStack, center_rows
 from skcircuits.numerics._patterns import group_patterns, joined_groups
 
 NUMBERS = np.zeros(4, dtype=np.int64)
@@ -295,6 +299,30 @@ def test_joined_patterns_change_no_expectation(covariance_type):
     np.testing.assert_allclose(found.mean_rows(weights), expected.mean_rows(weights))
     for own, other in zip(found.sums(weights), expected.sums(weights), strict=True):
         np.testing.assert_allclose(own, other, atol=1e-12)
+
+
+@pytest.mark.parametrize(("n_components", "n_columns"), [(5, 3), (40, 6), (13, 13)])
+def test_maps_of_patterns_complete_rows_as_each_component_does(n_components, n_columns):
+    rng = np.random.default_rng(0)
+    X = 1.0 + 2.0 * rng.normal(size=(150, n_columns))
+    X[50:][rng.random((100, n_columns)) < 0.4] = np.nan
+    root = rng.normal(size=(n_columns, n_columns))
+    stack = GaussianStack(
+        rng.normal(size=(n_components, n_columns)),
+        (root @ root.T + 0.1 * np.eye(n_columns))[None],
+        np.zeros(n_components, np.intp),
+    )
+    jitter = np.linspace(0.0, 0.1, n_columns)
+    gaussians = FullGaussians(stack, "tied", np.eye(n_columns), 1.0, 1.0, jitter)
+    groups = joined_groups(np.isnan(X), gaussians.n_gaussians)
+    found = TiedExpectation.of(gaussians, X, groups)
+    expected = FullExpectation(gaussians, *center_rows(stack, X, groups), ~np.isnan(X))
+    weights = rng.random((n_components, len(X)))
+    np.testing.assert_allclose(found.log_density, expected.log_density, rtol=1e-10)
+    np.testing.assert_allclose(found.mean_rows(weights), expected.mean_rows(weights), rtol=1e-10)
+    for ask in (lambda own: own.sums(weights), lambda own: own.moments(X)):
+        for own, other in zip(ask(found), ask(expected), strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.3])
