@@ -1071,6 +1071,40 @@ def test_declared_categories_that_no_row_has_reach_models_that_can_read_them():
     assert model.predict(new).tolist() == boosting.fit(X, X["x"]).predict(new).tolist()
 
 
+@pytest.mark.parametrize("density", ["wmispn", GaussianMixtureDensity(n_components=2)])
+def test_boosted_splits_of_named_categories_against_draws(density):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({c: rng.normal(size=300) for c in "ab"})
+    X.insert(1, "word", pd.Categorical(rng.choice([*"uvwxyz"], 300)))
+    X["count"] = pd.Categorical(rng.integers(3, 9, 300))
+    y = X["a"] + 2.0 * X["word"].isin(["u", "x"]) * (X["count"].astype(int) % 2)
+    boosting = HistGradientBoostingRegressor(max_iter=10)  # reads categories by their dtype
+    # Each of several models has its own codes of the categories that it has seen
+    incomplete = X.mask(rng.random(X.shape) < 0.1)
+    exact, drawn = (
+        regressor(boosting, density=density, n_completions=2, method=method, n_draws=1024, tol=0.0)
+        for method in ("exact", "draws")
+    )
+    rows = X.head(20).copy()
+    rows["a"] = np.nan
+    for j in range(20):
+        rows.iloc[j, 1 + 2 * (j % 2)] = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        difference = exact.fit(incomplete, y).predict(rows) - drawn.fit(incomplete, y).predict(rows)
+        error = drawn.standard_error(rows) * y.std()
+    assert (exact.standard_error(rows) == 0).all()
+    assert (abs(difference) < 5.0 * error).all()
+    assert (exact.predict(X) == np.mean([m.predict(X) for m in exact.estimators_], axis=0)).all()
+
+
+def test_models_that_cannot_read_missing_values_say_how_to_complete_them():
+    X = np.array([[0.0], [1.0], [np.nan], [3.0]])
+    with pytest.raises(ValueError, match="NaN") as caught:
+        regressor(Ridge(), n_completions=0).fit(X, np.arange(4.0))
+    assert "n_completions" in caught.value.__notes__[-1]
+
+
 @pytest.mark.parametrize("fraction", [0.0, 0.2])
 def test_errors_of_models_have_a_note_on_columns_that_are_no_numbers(fraction):
     rng = np.random.default_rng(0)

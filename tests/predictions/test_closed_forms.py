@@ -517,6 +517,9 @@ TREES = {
     "bagging": BaggingRegressor(n_estimators=4, max_features=0.7, random_state=0),
     "boosting": GradientBoostingRegressor(n_estimators=10, random_state=0),
     "histogram boosting": HistGradientBoostingRegressor(max_iter=10, random_state=0),
+    "histogram boosting of categories": HistGradientBoostingRegressor(
+        max_iter=10, categorical_features=[1, 3], random_state=0
+    ),
 }
 
 

@@ -68,6 +68,7 @@ RANGE_ROWS = 200  # on which a model is tried that may not answer beyond their r
 BLOCK_ROWS = 2**15  # incomplete rows per block
 STACKING_DRAWS = 128  # per held-out row; their error is small beside the noise of held-out targets
 STACKED = ("predict_proba", "predict")  # methods that predict the target
+INCOMPLETE = "With n_completions=0 the estimator reads missing values. Other numbers complete them."
 
 
 class TrainingTable(NamedTuple):
@@ -380,13 +381,19 @@ class ExpectedPredictionMixin(
         targets, sample_weight, fit_params = others
         self._seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         frozen = isinstance(model, FrozenEstimator)
-        must_complete = not frozen and self.n_completions > 0 and np.isnan(encoded).any()
+        is_incomplete = not frozen and bool(np.isnan(encoded).any())
+        must_complete = is_incomplete and self.n_completions > 0
         del encoded  # the density reads the table itself: two copies of a long one are one too many
         tables, models = [], [model] * (not must_complete)
         if not frozen and not must_complete:
             # Before the density: a model that refuses the table does so at once
             tables = [self._check_table(X, reset=False)]
-            models = [fit_model(model, tables[0], y, self._schema, fit_params)]
+            try:
+                models = [fit_model(model, tables[0], y, self._schema, fit_params)]
+            except ValueError as error:
+                if is_incomplete:
+                    error.add_note(INCOMPLETE)
+                raise
         encoded = self._learn_density(X, sample_weight=sample_weight)
         is_bounded = refuses_negative_values(model) or self._fails_outside(
             model, models, encoded, y, fit_params

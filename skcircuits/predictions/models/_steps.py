@@ -23,10 +23,8 @@ from skcircuits.predictions._closed_forms import (
     Problem,
     Response,
     closed_form,
-    features_of,
     is_plainly_missing,
     last_step,
-    steps_of,
 )
 from skcircuits.predictions._components import GaussianComponents
 from skcircuits.predictions.models._additive import probe
@@ -37,6 +35,7 @@ from skcircuits.predictions.models._trees import (
     Trees,
     build_trees,
     missing_number,
+    tree_features,
     trees_of,
 )
 from skcircuits.protocols import BoolArray, FloatArray
@@ -160,12 +159,12 @@ def _build_steps(problem: Problem) -> StepForm:
 def _splits_of(single: Problem) -> Splits:
     """Splits of all trees of a model in terms of the columns."""
     (whole,) = single.response.models
-    model, n_steps = last_step(whole), len(steps_of(whole))
+    model = last_step(whole)
     if isinstance(model, AdaBoostRegressor):
         trees = Trees.joined([trees_of(one, "predict") for one in model.estimators_])
     else:
         trees = trees_of(model, "decision_function")
-    features = probe(lambda X: features_of(single, X, n_steps), single)
+    features = probe(lambda X: tree_features(single, X), single)
     return Splits.of(trees, features, single.integral_columns)
 
 

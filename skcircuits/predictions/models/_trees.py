@@ -46,16 +46,19 @@ from skcircuits.predictions._closed_forms import (
     NoClosedFormError,
     Problem,
     WeightedSum,
+    dense,
     features_of,
     is_plainly_missing,
     last_step,
     steps_of,
+    transformed,
 )
 from skcircuits.predictions._components import Components, ConditionedRows, GaussianComponents
 from skcircuits.predictions.models._additive import AdditiveFunction, probe
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 SAME_CUT = 1e-9  # relative difference of a cut and an integer that are the same
+UNKNOWN = 256  # in place of the code of a category, of which histogram boosting has fewer
 MAX_ROWS = 256  # per task: their pairs stay in some tens of megabytes
 MODELS = (
     AdaBoostClassifier,
@@ -97,13 +100,16 @@ class Splits:
         column = np.where(is_inner, source[trees.feature], -1)
         slope = features.slopes[np.maximum(column, 0), trees.feature]
         constant = features.constant[trees.feature]
+        if (is_inner & np.isnan(trees.threshold) & (slope != 0)).any():
+            raise NoClosedFormError("the trees read numbers of a column as categories")
         with np.errstate(divide="ignore", invalid="ignore"):
             cut = np.where(slope != 0, (trees.threshold - constant) / slope, np.nan)
         cut = np.where(np.isin(column, integral), _before_rounding(cut, slope < 0), cut)
         chosen = {}
         for j, table in features.tables.items():
             reached = table[:, trees.feature] + constant  # (n_states, n_nodes)
-            chosen[j] = (reached <= trees.threshold).T & (column == j)[:, None]
+            goes_left = [trees.sends_left(np.arange(n_nodes), own) for own in reached]
+            chosen[j] = np.stack(goes_left, axis=1) & (column == j)[:, None]
         inside = {j: np.ones(mask.shape, dtype=bool) for j, mask in chosen.items()}
         splits = cls(
             column,
@@ -298,7 +304,7 @@ class TreeForm:
         for j in range(rows.cells.shape[1]):
             if j not in self.problem.circuit.cardinalities:
                 filled[missing[:, j], j] = location[j]
-        features = _tree_features(self.problem, filled)
+        features = tree_features(self.problem.of_single_models()[0], filled)
         return _descend(self.trees, self.splits, features, missing, self._branches(rows))
 
     def _branches(self, rows: IncompleteRows) -> _Branches:
@@ -365,26 +371,36 @@ def missing_number(conditioned: ConditionedRows) -> tuple[FloatArray, FloatArray
     return means, stds
 
 
-def _tree_features(problem: Problem, X: FloatArray) -> FloatArray:
-    (model, *_) = problem.response.models
-    single = problem.of_single_models()[0]
-    return features_of(single, X, len(steps_of(model)))
+def tree_features(single: Problem, X: FloatArray) -> FloatArray:
+    """Give what the trees of a model compare, for encoded rows, shape (n, q)."""
+    (whole,) = single.response.models
+    n_steps, encoder = len(steps_of(whole)), _encoder_within(last_step(whole))
+    if encoder is None:
+        return features_of(single, X, n_steps)
+    codes = dense(encoder.transform(transformed(single, X, n_steps)))
+    return np.where(np.isnan(codes), UNKNOWN, codes)
+
+
+def _encoder_within(model: Any) -> Any:
+    """What histogram boosting puts before its trees if some columns hold categories."""
+    return getattr(model, "_preprocessor", None)
 
 
 def build_trees(model: Any, problem: Problem) -> ClosedForm:
     """Build the form of a sum of trees."""
     method = problem.response.method
     models = problem.response.models
-    if len(models) > 1 and steps_of(models[0]):
+    if len(models) > 1 and (steps_of(models[0]) or _encoder_within(models[0]) is not None):
         # Encoders of their own: their trees cannot be joined
         return WeightedSum.average(problem, lambda one: build_trees(one.response.models[0], one))
     parts = [trees_of(last_step(one), method) for one in models]
     trees = Trees.joined(parts, 1.0 / len(parts))
-    features = probe(lambda X: _tree_features(problem, X), problem)
+    first = problem.of_single_models()[0]
+    features = probe(lambda X: tree_features(first, X), problem)
     splits = Splits.of(trees, features, problem.integral_columns)
     trials = problem.trial_rows()
     # The initial prediction of boosting is not a leaf: it must be the same for all rows
-    rest = problem.response(trials) - trees(_tree_features(problem, trials))
+    rest = problem.response(trials) - trees(tree_features(first, trials))
     constant = rest.mean(axis=0)
     problem.check(
         rest + problem.response(trials) - constant, problem.response(trials), "a sum of trees"
@@ -448,9 +464,10 @@ class Trees:
     left: IntArray  # (n_nodes,), children, -1 at leaves
     right: IntArray  # (n_nodes,)
     feature: IntArray  # (n_nodes,), of the split of an inner node
-    threshold: FloatArray  # (n_nodes,), features up to it go to the left
+    threshold: FloatArray  # (n_nodes,), features up to it go to the left; NaN for sets of codes
     value: FloatArray  # (n_nodes, k), what a leaf adds to the sum
     single_precision: bool  # features are rounded before they are compared
+    left_codes: BoolArray | None = None  # (n_nodes, UNKNOWN + 1), of categories that go left
 
     @classmethod
     def joined(cls, parts: Sequence[Trees], factor: float = 1.0) -> Trees:
@@ -473,15 +490,26 @@ class Trees:
             np.concatenate([part.threshold for part in parts]),
             np.concatenate([part.value for part in parts]) * factor,
             parts[0].single_precision,
+            None
+            if parts[0].left_codes is None
+            else np.concatenate([part.left_codes for part in parts]),
         )
 
     def goes_left(self, nodes: IntArray, rows: IntArray, features: FloatArray) -> BoolArray:
         """Tell where rows of features go at inner nodes."""
-        cells = features[rows, self.feature[nodes]]
+        return self.sends_left(nodes, features[rows, self.feature[nodes]])
+
+    def sends_left(self, nodes: IntArray, cells: FloatArray) -> BoolArray:
+        """Tell which of the nodes send the value of their feature to the left, shapes (n,)."""
         if self.single_precision:
             # As scikit-learn compares them: a split may lie between a double and its single
             cells = cells.astype(np.float32)
-        return np.asarray(cells <= self.threshold[nodes])
+        is_left = np.asarray(cells <= self.threshold[nodes])
+        if self.left_codes is not None:
+            is_set = np.isnan(self.threshold[nodes])
+            codes = np.clip(np.rint(cells[is_set]), 0, UNKNOWN).astype(np.intp)
+            is_left[is_set] = self.left_codes[nodes[is_set], codes]
+        return is_left
 
     def __call__(self, features: FloatArray) -> FloatArray:
         """Sum of the leaves that rows of features reach, shape (n, k)."""
@@ -589,8 +617,6 @@ def _of_adaptive_boosting(model: AdaBoostClassifier, method: str) -> Trees:
 def _of_histogram_boosting(model: Any, method: str) -> Trees:
     if method == "predict_proba":
         raise NoClosedFormError("the link function of boosted probabilities is not linear")
-    if model.is_categorical_ is not None:
-        raise NoClosedFormError("categorical splits of histogram boosting are not supported")
     parts = []
     for stage in model._predictors:
         for output, predictor in enumerate(stage):
@@ -598,15 +624,31 @@ def _of_histogram_boosting(model: Any, method: str) -> Trees:
             is_leaf = nodes["is_leaf"].astype(bool)
             value = np.zeros((len(nodes), len(stage)))
             value[:, output] = nodes["value"]
+            left_codes = None if _encoder_within(model) is None else _left_codes(model, predictor)
+            is_set = nodes["is_categorical"].astype(bool) & ~is_leaf
             parts.append(
                 Trees(
                     np.zeros(1, dtype=np.int64),
                     np.where(is_leaf, -1, nodes["left"].astype(np.int64)),
                     np.where(is_leaf, -1, nodes["right"].astype(np.int64)),
                     np.where(is_leaf, 0, nodes["feature_idx"]).astype(np.int64),
-                    nodes["num_threshold"].astype(np.float64),
+                    np.where(is_set, np.nan, nodes["num_threshold"].astype(np.float64)),
                     value,
                     single_precision=False,
+                    left_codes=left_codes,
                 )
             )
     return Trees.joined(parts)
+
+
+def _left_codes(model: Any, predictor: Any) -> BoolArray:
+    """Codes of categories that each node of a tree sends to the left, (n_nodes, UNKNOWN + 1)."""
+    nodes = predictor.nodes
+    result = np.zeros((len(nodes), UNKNOWN + 1), dtype=bool)
+    for i in np.flatnonzero(nodes["is_categorical"]):
+        # What the bins do not have is read like a missing value
+        result[i] = nodes["missing_go_to_left"][i]
+        known = model._bin_mapper.bin_thresholds_[nodes["feature_idx"][i]].astype(np.intp)
+        words = predictor.raw_left_cat_bitsets[nodes["bitset_idx"][i]]
+        result[i, known] = (words[known // 32] >> (known % 32).astype(words.dtype)) & 1
+    return result
