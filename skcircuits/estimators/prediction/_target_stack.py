@@ -45,7 +45,7 @@ TYPES = (
     {"covariance_type": "shrunk", "n_components": 8, "location_model": False},
 )
 WIDE_TYPES = ({"covariance_type": "factor", "n_components": 8, "location_model": False},)
-N_COPIES = 4  # of a complete row for trees: one as it is, the others with hidden cells
+N_COPIES = 4  # of a row for trees: one as it is, the others with hidden cells if it is complete
 MIN_LEAF = 20  # rows
 # Small trees: predictions from incomplete rows are simple
 MAX_LEAVES = 8
@@ -312,10 +312,13 @@ def _grow_trees(
 ) -> HistGradientBoostingClassifier | HistGradientBoostingRegressor:
     """Grow boosted trees on the rows, complete ones also with hidden cells."""
     rng = np.random.default_rng(seed)
-    complete = np.flatnonzero(~np.isnan(training.rows).any(axis=1))
+    # Incomplete rows are copied as they are where that avoids weights: without them, scikit-learn
+    # finds bins in a fraction of the time
+    is_even = np.ptp(training.weights) == 0.0
+    copied = np.flatnonzero(is_even | ~np.isnan(training.rows).any(axis=1))
     n_hidden = min(N_COPIES - 1, max(1, MAX_MEMBER_ROWS // len(training.rows))) if may_hide else 0
-    origin = np.concatenate([np.arange(len(training.rows)), *[complete] * n_hidden])
-    hidden = [_with_hidden_cells(training.rows[complete], rng) for _ in range(n_hidden)]
+    origin = np.concatenate([np.arange(len(training.rows)), *[copied] * n_hidden])
+    hidden = [_with_hidden_cells(training.rows[copied], rng) for _ in range(n_hidden)]
     grow = HistGradientBoostingClassifier if training.n_classes else HistGradientBoostingRegressor
     trees = grow(
         max_iter=min(n_trees, max(1, MAX_TREES // max(1, training.n_classes))),
@@ -332,7 +335,7 @@ def _grow_trees(
     targets = training.codes if training.n_classes else training.targets
     rows = np.vstack([training.rows, *hidden])
     rows[:, np.isnan(rows).all(axis=0)] = 0.0  # trees refuse columns without any value
-    return trees.fit(rows, targets[origin], weights[origin])
+    return trees.fit(rows, targets[origin], None if is_even else weights[origin])
 
 
 def _of_last_column(circuit: Circuit, rows: FloatArray) -> FloatArray:
