@@ -61,6 +61,11 @@ _MORE, _LEAST_MORE = 2.0, 3
 _ROWS_PER_COMPONENT, _MANY_COMPONENTS = 60, (20, 48)
 _MAX_KERNEL_WORK = 4e7  # squares of rows times squares of numbers
 _N_PASSES = 30  # of latent trees that are chosen: more hardly gain
+_FIXED = {
+    "gaussian_mixture": {"tol": TRIAL_TOL},
+    "latent_tree": {"validation_fraction": None},
+    "wmispn": {},
+}
 _TRIAL = {
     "gaussian_mixture": {"max_iter": 20},
     "latent_tree": {"max_iter": 12},
@@ -260,7 +265,7 @@ class Expert:
         elif parameters.get("n_components", 1) not in (1, "rows"):
             parameters["pool"] = n_restarts
         if self.family == "gaussian_mixture":
-            density = GaussianMixtureDensity(tol=TRIAL_TOL, **{**parameters, **more})
+            density = GaussianMixtureDensity(**{**_FIXED[self.family], **parameters, **more})
             density._given_pool, density._given_fits = dict(self.candidates), self.fits
             density._given_grouped = grouped
             # The weight was learned for the fit from this start; another start may end elsewhere.
@@ -270,11 +275,11 @@ class Expert:
             return density
         if self.family == "wmispn":
             return WMISPNDensity(**parameters)
-        return HiddenChowLiuDensity(validation_fraction=None, **parameters)
+        return HiddenChowLiuDensity(**{**_FIXED[self.family], **parameters})
 
     def described(self):
-        """Description for users."""
-        return {"family": self.family, **dict(self.parameters)}
+        """Description for users: parameters with which the density can be fitted alone."""
+        return {"family": self.family, **_FIXED[self.family], **dict(self.parameters)}
 
 
 def experts_for(table, families, criterion, n_massive=0, may_transform=True):

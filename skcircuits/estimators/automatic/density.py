@@ -120,8 +120,10 @@ class AutomaticDensity(CircuitDensity):
     selection_ : list of dict
         One entry for each candidate, with the chosen ones first: its ``family`` and the parameters
         that differ from the defaults of its density, its mean held-out ``loss`` with
-        ``standard_error``, and its ``weight`` in the mixture (0 if it was not chosen). The loss of
-        a candidate that dropped out early is that of its few iterations. With
+        ``standard_error``, and its ``weight`` in the mixture (0 if it was not chosen). A density
+        with the parameters of a chosen one, among them its ``random_state``, is the same, apart
+        from Gaussian mixtures that go on from a fit to some of the rows. The loss of a candidate
+        that dropped out early is that of its few iterations. With
         ``selection="log_likelihood"`` also ``misfit``: the largest difference in held-out rows
         between the joint frequency of a category and a quarter of a numerical column and its
         probability.
@@ -295,12 +297,32 @@ class AutomaticDensity(CircuitDensity):
                 **(expert.going_on(len(rows.X)) if by_cells else {}),
             )
             self.densities_.append(density)
+        self._report_parameters()
         self._fit_members(self.densities_, rows, schema)
         # Fits to some of the rows have done their part: clones for draws start afresh
         self._weights = {
             replace(e, fits={}, trial=None, n_rows=0): weight for e, weight in self._weights.items()
         }
         self.weights_ = np.array(list(self._weights.values()))
+
+    def _report_parameters(self):
+        """Add the parameters of the chosen densities to their rows of the report."""
+        scores = {"loss", "standard_error", "weight", "misfit"}
+        for expert, density in zip(self._weights, self.densities_, strict=True):
+            if expert.candidates:  # several mixtures in one density, each with its own
+                continue
+            described = expert.described()
+            own = next(
+                row
+                for row in self.selection_
+                if row.keys() - scores == described.keys() and described.items() <= row.items()
+            )
+            defaults = type(density)().get_params(deep=False)
+            # The few iterations from a fit to some of the rows are too few from another start
+            hidden = {"verbose", "max_iter"} - dict(expert.parameters).keys()
+            for name, value in density.get_params(deep=False).items():
+                if name not in hidden and value != defaults[name]:
+                    own[name] = value
 
     def _fit_members(self, densities, rows, schema):
         """Fit the chosen densities to all rows, each as a separate task for callbacks."""
@@ -431,7 +453,13 @@ def _grouped(rows, schema):
 def _weighed_pool(pool, comparison):
     """Gaussian mixtures that were chosen already as one expert, and the report."""
     total = sum(pool.values())
-    report = [{**row, "weight": row.pop("pool") / total} for row in comparison.report(pool)]
+    report = [
+        {**Expert("gaussian_mixture").described(), **row, "weight": row["pool"] / total}
+        for row in comparison.report(pool)
+    ]
+    for row in report:
+        if not row["weight"]:
+            del row["pool"]  # no number of restarts
     return {Expert.pool(pool, comparison): 1.0}, report
 
 

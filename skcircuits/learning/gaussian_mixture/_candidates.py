@@ -81,11 +81,12 @@ class Candidate:
 
     def described(self) -> dict[str, Any]:
         """Description for users."""
+        factors = {"n_factors": self.n_factors} if self.n_factors else {}
         return {
             "family": "gaussian_mixture",
             "covariance_type": self.covariance_type,
             "location_model": self.by_cells,
-            "n_factors": self.n_factors or None,
+            **factors,
             "n_components": "rows" if self.by_rows else self.n_components,
         }
 

@@ -11,6 +11,7 @@ from skcircuits import (
     ExpectedPredictionSVR,
     GaussianMixtureDensity,
     HiddenChowLiuDensity,
+    WMISPNDensity,
 )
 from skcircuits.estimators.automatic import _experts
 from skcircuits.estimators.automatic import density as automatic_density
@@ -340,6 +341,27 @@ def shared_numbers(has_categories):
     size = rng.normal(group * 2.0)
     table = pd.DataFrame({"debts": debts, "size": size, "other": rng.normal(size)})
     return table.assign(group=np.where(group, "a", "b")) if has_categories else table
+
+
+def test_densities_with_reported_parameters_are_those_of_the_mixture():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 200))
+    table = pd.DataFrame({"x": np.where(y > 0.3, 0.0, x), "y": y, "k": rng.integers(0, 5, 200)})
+    density = AutomaticDensity(random_state=0).fit(table)
+    chosen = [row for row in density.selection_ if row["weight"]]
+    names = {
+        "gaussian_mixture": GaussianMixtureDensity,
+        "latent_tree": HiddenChowLiuDensity,
+        "wmispn": WMISPNDensity,
+    }
+    assert {"latent_tree", "gaussian_mixture"} <= {row["family"] for row in chosen}
+    for row in chosen:
+        scored = {"loss", "standard_error", "weight", "misfit"}
+        own = {key: row[key] for key in row.keys() - scored}
+        alone = names[own.pop("family")](**own).fit(table)
+        scores = alone.score_samples(table)
+        fitted = [member.score_samples(table) for member in density.densities_]
+        assert any(np.allclose(scores, known) for known in fitted)
 
 
 @pytest.mark.parametrize("has_categories", [True, False])
