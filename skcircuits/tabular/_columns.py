@@ -100,7 +100,7 @@ class Column:
 
     name: str | int  # in a dataframe; position in an array
     categories: NDArray[Any] | None  # (k,), in the order of their codes; None: numerical
-    is_integral: bool  # all numbers seen were integers
+    is_integral: bool  # all numbers seen were integers, or those of the dtype are
     is_ordered: bool = False  # categories were declared in an order that compares them
     has_dates: bool = False  # cells are dates, which are numbers of days here
     time_zone: str | datetime.tzinfo | None = None  # of dates
@@ -233,7 +233,7 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
     _refuse_tiny_range(raw.name, numbers)
     return replace(
         column,
-        is_integral=_are_integers(numbers),
+        is_integral=_are_integers(numbers) or (raw.is_integral and bool(np.isnan(numbers).all())),
         is_coarse=_are_coarse(numbers),
         constant=_constant_of(numbers),
     )

@@ -42,6 +42,7 @@ class RawColumn:
     declared: list[Any] | None = None  # categories of the dtype, in their order
     is_ordered: bool = False  # by its declaration, this order compares them
     time_zone: str | tzinfo | None = None  # of dates, which are in universal time in `values`
+    is_integral: bool = False  # by the dtype
 
 
 def is_frame(X: Any) -> bool:
@@ -130,7 +131,7 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
         if dtype.is_integer() and (np.abs(numbers) >= MAX_INTEGER).any():
             # Floats would make one number of several
             numbers = np.array(series.to_list(), dtype=object)
-        return RawColumn(series.name, numbers, False)
+        return RawColumn(series.name, numbers, False, is_integral=dtype.is_integer())
     if dtype in (nw.Categorical, nw.Enum):
         declared, is_ordered = _declared_categories(series)
         if not series.implementation.is_pandas_like():

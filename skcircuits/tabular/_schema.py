@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skcircuits.exceptions import warn
+from skcircuits.numerics._arrays import Rows
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.tabular._category_groups import MANY_CATEGORIES, CategoryGroups
 from skcircuits.tabular._columns import (
@@ -144,11 +145,16 @@ class TableSchema:
         return np.where(self.is_integral, np.round(rows), rows)
 
     def in_narrow_floats(
-        self, rows: FloatArray, lower: FloatArray, upper: FloatArray
+        self, rows: FloatArray, lower: FloatArray, upper: FloatArray, at: Rows = slice(None)
     ) -> FloatArray:
-        """Rows (n, d) as their dtypes round them, but not out of bounds (n, d), NaN where open."""
+        """Rows (n, d) as their dtypes round them, but not out of bounds.
+
+        `lower`, `upper` (m, d): bounds, NaN where open, of which row i has those `at` place i.
+        """
         columns = narrow_floats(self.prototype)
-        low, high = lower[:, columns], upper[:, columns]
+        if not len(columns):
+            return rows
+        low, high = lower[at][:, columns], upper[at][:, columns]
         cells = rows[:, columns].astype(np.float32)
         # Comparisons with NaN are false: an open side keeps all
         cells = np.where(cells > high, np.nextafter(cells, np.float32(-np.inf)), cells)

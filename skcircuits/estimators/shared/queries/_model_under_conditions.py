@@ -255,8 +255,13 @@ def column_indices(columns, schema):
 
 
 def column_index(name, schema):
-    """Index of a column given by name, or by index where names are no integers."""
+    """Index of a column given by name, or by index where names are no integers.
+
+    Columns of an array are also named as in texts, x0, x1, ....
+    """
     names = schema.names
+    if schema.prototype is None and isinstance(name, str):
+        names = [column.text_name for column in schema.columns]
     if not isinstance(name, Hashable):  # arrays among them, which compare to arrays
         raise unknown_column(name, names)
     if name in names:
@@ -381,6 +386,8 @@ class ModelUnderConditions:
             # Boxes of a condition are disjoint: a draw lies in each by its probability
             counts[own] = generator.multinomial(n_samples, weights[own] / weights[own].sum())
         drawn = self._model_of(weighed).sample(counts, generator)
+        known, box_of = weighed.conditions.boxes, np.repeat(np.arange(len(counts)), counts)
+        drawn = self._model_schema.in_narrow_floats(drawn, known.lower, known.upper, box_of)
         of_condition = np.argsort(np.repeat(weighed.condition_of, counts), kind="stable")
         result = np.empty((n_samples, len(weighed), drawn.shape[1]))
         for condition, own in enumerate(of_condition.reshape(len(weighed), n_samples)):

@@ -308,6 +308,36 @@ def test_most_probable_floats_of_32_bits_satisfy_strict_bounds(density):
         assert density.mpe(given=f"wage > {bound!r}")["wage"][0] > bound
 
 
+def test_draws_of_floats_of_32_bits_satisfy_strict_bounds():
+    wages = np.random.default_rng(0).normal(1, 0.3, 100).astype(np.float32)
+    density = WMISPNDensity().fit(pd.DataFrame({"wage": wages}))
+    bound = float(np.float32(1.01))
+    drawn = density.sample(50, given=f"wage < {bound!r} and wage > {bound - 4e-7!r}")["wage"]
+    assert drawn.dtype == np.float32
+    drawn = drawn.astype(float)
+    assert (drawn < bound).all() and (drawn > bound - 4e-7).all()
+
+
+def test_columns_of_arrays_have_the_names_of_texts():
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    density = GaussianMixtureDensity(n_components=1).fit(X)
+    for own, other in (("x1", 1), (["x1", "x0"], [1, 0])):
+        expected = density.expectation({0: 1.0}, columns=other)
+        np.testing.assert_array_equal(density.expectation("x0 == 1", columns=own), expected)
+    with pytest.raises(ValueError, match="x2"):
+        density.expectation(columns="x2")
+
+
+@pytest.mark.parametrize("density", [WMISPNDensity(), GaussianMixtureDensity(n_components=1)])
+def test_empty_columns_of_integers_are_integers(density):
+    table = pd.DataFrame({"x": np.random.default_rng(0).normal(size=40)})
+    table["empty"] = pd.array([pd.NA] * 40, dtype="Int64")
+    density = clone(density).fit(table)
+    assert density.sample(5, random_state=0)["empty"].dtype == "Int64"
+    assert density.mpe(given="x > 0")["empty"].dtype == "Int64"
+    assert np.isfinite(density.score_samples(table)).all()
+
+
 def test_rows_may_have_two_levels_of_column_names():
     rng = np.random.default_rng(0)
     names = pd.MultiIndex.from_product([["site", "lower"], ["lower", "mean"]])
