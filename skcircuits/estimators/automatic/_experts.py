@@ -296,6 +296,22 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True):
     components also how both depend on categories. Mixtures of still more components and a component
     per row are candidates only if cells are predicted, because other queries take long.
     """
+    n_states = 16 if len(table.numbers) >= _MANY_ROWS else 8
+    has_numbers = table.numbers.shape[1] > n_massive
+    point_masses = "frequent" if n_massive else False
+    # Trees over bins take longest, and averages of predictions gain nothing from them beside
+    # mixtures (83 generated tables: numbers 1.0004, categories .999 times the error without them)
+    has_trees = criterion != "cells" or not has_numbers or "gaussian_mixture" not in families
+    experts = {
+        "gaussian_mixture": _mixtures_for(table, criterion, n_massive, may_transform),
+        "latent_tree": [Expert.tree(n_states, point_masses=point_masses)] * has_trees,
+        "wmispn": [Expert("wmispn", (("point_masses", point_masses),))],
+    }
+    return [expert for family in families for expert in experts[family]]
+
+
+def _mixtures_for(table, criterion, n_massive, may_transform):
+    """Gaussian mixtures with fixed settings, as in `experts_for`."""
     n_rows, n_numbers = table.numbers.shape
     n_numbers -= n_massive
     has_categories = len(table.category_counts) + n_massive > 0
@@ -304,41 +320,31 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True):
     masses = {"point_masses": "frequent"} if n_massive else {}
     mixture = partial(Expert.mixture, **masses)
     if not n_numbers:
-        found = [mixture("diag", 8 * factor)]
-    elif n_numbers > MAX_DENSE_COLUMNS:
+        return [mixture("diag", 8 * factor)]
+    if n_numbers > MAX_DENSE_COLUMNS:
         # A full covariance of so many columns has more entries than most tables have cells
         few = max(1, min(8, n_numbers // 4))
-        found = [mixture("factor", k, n_factors=few) for k in (1, 8)] + [mixture("diag", 8)]
+        return [mixture("factor", k, n_factors=few) for k in (1, 8)] + [mixture("diag", 8)]
+    found = [mixture("tied", 16 * factor), mixture("shrunk", 8), mixture("full", 2 * factor)]
+    if has_categories and n_rows <= MAX_LOCATION_ROWS:
+        found += _location_models(mixture, criterion)
     else:
-        found = [mixture("tied", 16 * factor), mixture("shrunk", 8), mixture("full", 2 * factor)]
-        if has_categories and n_rows <= MAX_LOCATION_ROWS:
-            found += _location_models(mixture, criterion)
-        else:
-            found.append(mixture("tied", 1))
-        if criterion == "cells":
-            found.append(mixture("shrunk", 8, transformation="johnson"))
-            # Curved relations, and groups with dependences of their own, need one everywhere
-            least, most = _MANY_COMPONENTS
-            if n_rows >= least * _ROWS_PER_COMPONENT:
-                found.append(mixture("shrunk", min(most, n_rows // _ROWS_PER_COMPONENT)))
-            if (n_rows * n_numbers) ** 2 <= _MAX_KERNEL_WORK:
-                found.append(mixture("tied", "rows"))
-        elif may_transform:
-            found.append(mixture("shrunk", 16 * factor, transformation="johnson"))
-            # Transformed columns lose linear relations with little noise, in which many rows show
-            # the shapes of skewed columns
-            if n_rows >= _MANY_ROWS:
-                found.append(mixture("shrunk", 16 * factor))
-    point_masses = masses.get("point_masses", False)
-    # Trees over bins take longest, and averages of predictions gain nothing from them beside
-    # mixtures (83 generated tables: numbers 1.0004, categories .999 times the error without them)
-    has_trees = criterion != "cells" or not n_numbers or "gaussian_mixture" not in families
-    experts = {
-        "gaussian_mixture": found,
-        "latent_tree": [Expert.tree(8 * factor, point_masses=point_masses)] * has_trees,
-        "wmispn": [Expert("wmispn", (("point_masses", point_masses),))],
-    }
-    return [expert for family in families for expert in experts[family]]
+        found.append(mixture("tied", 1))
+    if criterion == "cells":
+        found.append(mixture("shrunk", 8, transformation="johnson"))
+        # Curved relations, and groups with dependences of their own, need one everywhere
+        least, most = _MANY_COMPONENTS
+        if n_rows >= least * _ROWS_PER_COMPONENT:
+            found.append(mixture("shrunk", min(most, n_rows // _ROWS_PER_COMPONENT)))
+        if (n_rows * n_numbers) ** 2 <= _MAX_KERNEL_WORK:
+            found.append(mixture("tied", "rows"))
+    elif may_transform:
+        found.append(mixture("shrunk", 16 * factor, transformation="johnson"))
+        # Transformed columns lose linear relations with little noise, in which many rows show the
+        # shapes of skewed columns
+        if n_rows >= _MANY_ROWS:
+            found.append(mixture("shrunk", 16 * factor))
+    return found
 
 
 def _location_models(mixture, criterion):
