@@ -252,6 +252,15 @@ def score_form(single: Problem, score: Callable[[FloatArray], FloatArray]) -> Li
     except NoClosedFormError:
         pass
     scores = additive(single.trial_rows())[:, 0]
+    approximated, constant = _approximate_link(link, scores, location, scale)
+    weights = weights[0], constant * weights[0][0] + weights[1]
+    return LinkForm.checked(approximated, score, single, weights, "function of a linear model")
+
+
+def _approximate_link(
+    link: Callable[[FloatArray], FloatArray], scores: FloatArray, location: float, scale: float
+) -> tuple[Link, float]:
+    """Link by Chebyshev polynomials, less its value at the location, and this value."""
     ends = min(location - WIDTH * scale, scores.min()), max(location + WIDTH * scale, scores.max())
     edges = np.sort(np.concatenate([np.linspace(*ends, N_PANELS + 1), scores]))[:, None]
     # Those of the density, which are the first
@@ -267,10 +276,7 @@ def score_form(single: Problem, score: Callable[[FloatArray], FloatArray]) -> Li
             edges,
             size,
         )[0]
-    weights = weights[0], constant * weights[0][0] + weights[1]
-    return LinkForm.checked(
-        _approximated(approximation, size), score, single, weights, "function of a linear model"
-    )
+    return _approximated(approximation, size), constant
 
 
 def _response_to(additive: AdditiveFunction, single: Problem) -> Callable[[FloatArray], FloatArray]:
