@@ -7,7 +7,7 @@ combine with each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -202,6 +202,15 @@ class DiscreteUnit(InputUnit):
     def n_states(self) -> int:
         """Number of states of the variable."""
         return len(self.probabilities)
+
+    @property
+    def layer_key(self) -> Hashable:
+        """Units of up to 16 states share a layer, then those of up to 64, 256, and so on.
+
+        The table of a layer has columns for its largest unit: in one layer, a variable of a
+        thousand states would cost all units of two states as much as units of its own.
+        """
+        return self.layer_type, max(0, ((self.n_states - 1).bit_length() - 3) // 2)
 
     @property
     def n_free_parameters(self) -> int:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy import integrate, stats
 
 from skcircuits.circuits import (
@@ -20,6 +21,7 @@ from skcircuits.kernels import (
     Laplacian,
     Polynomial,
     expected_kernel,
+    expected_kernel_matrix,
 )
 from skcircuits.kernels.families._structure import Monomial
 from skcircuits.kernels.integrals._rules import expected_laplacian, expected_rbf
@@ -108,3 +110,21 @@ def test_laplacian_in_the_tails():
     # A wide distribution meets the kernel in its peak: E ~ 2/γ times the density.
     value = expected_laplacian(np.array(0.0), np.array(1e6), 1.0)
     np.testing.assert_allclose(value, 2 / (np.sqrt(2 * np.pi) * 1e6), rtol=1e-9)
+
+
+def test_units_of_one_variable_with_few_and_many_states():
+    """They are in different layers, between which kernels are pairs, too."""
+    rng = np.random.default_rng(0)
+    sizes = {0: (2, 30, 100), 1: (3, 40, 70)}
+    p, q = (
+        Circuit(
+            Sum([Categorical(0, rng.dirichlet(np.ones(n))) for n in given], weights=[0.2, 0.3, 0.5])
+        )
+        for given in sizes.values()
+    )
+    masses = [np.exp(c.log_prob(np.arange(100.0)[:, None])) for c in (p, q)]
+    gram = np.where(np.eye(100, dtype=bool), 1.0, np.exp(-1.0))
+    assert_allclose(expected_kernel(p, q, Hamming(1.0)), masses[0] @ gram @ masses[1], rtol=1e-12)
+    points = np.array([[1.0], [50.0], [99.0]])
+    found = expected_kernel_matrix(np.array([[np.nan]]), points, circuit=p, kernel=Hamming(1.0))
+    assert_allclose(found[0], masses[0] @ gram[:, [1, 50, 99]], rtol=1e-12)
