@@ -220,7 +220,7 @@ class _Decisions:
         return {variable: states for variable, states in shown.items() if states}
 
     def _states(self, leaf: LeafUnit) -> int:
-        # Many products share an input unit, whose array of states is read once
+        # Many products have one input unit in common, whose states are read once
         if id(leaf) not in self._known:
             states = leaf.possible_states()
             self._known[id(leaf)] = 0 if states is None else bits_of(states)
