@@ -35,17 +35,19 @@ from skcircuits.kernels.integrals._gaussian_kernels import LogExpectedRBF, log_e
 from skcircuits.kernels.integrals.registry import of_one_variable, register_expectation
 from skcircuits.numerics._arrays import divisors
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
 Functions = list[RBF | None]
+# Cells of the part of a kernel table that is held at once: 16 MB, which caches hold in part.
+_MAX_TABLE_CELLS = 2**21
 
 
 def _discrete_points(
     layer: DiscreteLayer, units: IntArray, function: UnivariateFunction, points: FloatArray
 ) -> FloatArray:
     """Any function of states is a table."""
-    states = np.arange(layer.masses.shape[1], dtype=np.float64)
-    return layer.masses[units] @ function.univariate(states[:, None], points)
+    return _expected_at(layer.masses[units], function, points)
 
 
 def _discrete_pairs(
@@ -55,10 +57,21 @@ def _discrete_pairs(
     right_units: IntArray,
     function: UnivariateFunction,
 ) -> FloatArray:
-    rows = np.arange(left.masses.shape[1], dtype=np.float64)
     columns = np.arange(right.masses.shape[1], dtype=np.float64)
-    table = function.univariate(rows[:, None], columns)
-    return left.masses[left_units] @ table @ right.masses[right_units].T
+    at_columns = _expected_at(left.masses[left_units], function, columns)
+    return at_columns @ right.masses[right_units].T
+
+
+def _expected_at(
+    masses: FloatArray, function: UnivariateFunction, points: FloatArray
+) -> FloatArray:
+    """Expectations (n_units, n_points) of a function of states, whose table is held in parts."""
+    states = np.arange(masses.shape[1], dtype=np.float64)
+    total = np.zeros((len(masses), len(points)))
+    # The table of 20,000 states takes 3.2 GB, and the temporary arrays of a function as much again
+    for own in row_slices(len(states), max(1, _MAX_TABLE_CELLS // max(1, len(points)))):
+        total += masses[:, own] @ function.univariate(states[own, None], points)
+    return total
 
 
 def _monomial_points(

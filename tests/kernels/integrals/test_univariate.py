@@ -1,5 +1,7 @@
 """Expected factors of pairs of input units, and the closed forms behind them."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -128,3 +130,18 @@ def test_units_of_one_variable_with_few_and_many_states():
     points = np.array([[1.0], [50.0], [99.0]])
     found = expected_kernel_matrix(np.array([[np.nan]]), points, circuit=p, kernel=Hamming(1.0))
     assert_allclose(found[0], masses[0] @ gram[:, [1, 50, 99]], rtol=1e-12)
+
+
+def test_tables_of_many_states_are_held_in_parts():
+    """The kernel table of 20,000 states took 3.6 GB with its temporary arrays."""
+    n_states = 4000  # 128 MB
+    rng = np.random.default_rng(0)
+    p, q = (Circuit(Categorical(0, rng.dirichlet(np.ones(n_states)))) for _ in range(2))
+    masses = [np.exp(c.log_prob(np.arange(float(n_states))[:, None])) for c in (p, q)]
+    shared = np.exp(-1.0)
+    tracemalloc.start()
+    found = expected_kernel(p, q, Hamming(1.0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert_allclose(found, (1 - shared) * masses[0] @ masses[1] + shared, rtol=1e-12)
+    assert peak < 80e6
