@@ -638,3 +638,17 @@ def test_a_column_without_cells_is_standard_normal_in_shrunk_components():
     gaussians = shrunk_gaussians(X)
     np.testing.assert_allclose(gaussians.stack.covariances[:, 3, 3], 1.0, rtol=1e-6)
     np.testing.assert_allclose(gaussians.stack.covariances[:, 3, :3], 0.0, atol=1e-12)
+
+
+def test_trials_of_components_that_are_behind_stop_and_may_go_on():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 6)) @ rng.normal(size=(6, 6))
+    table = MixtureTable.prepare(X, np.zeros(6, dtype=np.int64))
+    comparison, other = (
+        Comparison(table, "log_likelihood", EMSettings(), seed=0) for _ in range(2)
+    )
+    single, several = Candidate("tied", 0, 1), Candidate("tied", 0, 8)
+    assert comparison.is_behind({single: 1}, several)
+    assert comparison.candidates == [single]
+    # A trial that goes on ends as one that did not stop
+    assert comparison.loss({several: 1}) == other.loss({several: 1})
