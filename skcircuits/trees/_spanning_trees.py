@@ -49,12 +49,11 @@ def reduced_laplacian(weights: FloatArray, root: int | None = None) -> tuple[Flo
     `kept` (n_vertices - 1,).
     """
     degrees = weights.sum(axis=-1)
-    n_vertices = weights.shape[-1]
     if root is None:
-        root = int(degrees.reshape(-1, n_vertices).mean(axis=0).argmax())
-    kept = np.delete(np.arange(n_vertices), root)
+        root = _best_connected(degrees)
+    kept = np.delete(np.arange(weights.shape[-1]), root)
     minors = -weights[..., kept[:, None], kept]
-    diagonal = np.arange(n_vertices - 1)
+    diagonal = np.arange(len(kept))
     minors[..., diagonal, diagonal] = degrees[..., kept]
     return minors, kept
 
@@ -77,20 +76,35 @@ def log_partitions_and_marginals(
 ) -> tuple[FloatArray, FloatArray]:
     """Log sums (n_graphs,) and edge probabilities (n_graphs, n, n) of graphs (n_graphs, n, n)."""
     log_sums, inverses = log_partitions_and_inverses(weights, root)
-    diagonals = np.diagonal(inverses, axis1=1, axis2=2)
-    resistances = diagonals[:, :, None] + diagonals[:, None, :] - 2 * inverses
-    return log_sums, weights * resistances
+    diagonals = np.diagonal(inverses, axis1=1, axis2=2).copy()
+    inverses *= -2.0
+    inverses += diagonals[:, :, None]
+    inverses += diagonals[:, None, :]
+    inverses *= weights
+    return log_sums, inverses
 
 
 def log_partitions_and_inverses(
     weights: FloatArray, root: int | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Log sums (n_graphs,) and inverses of minors (n_graphs, n, n), 0 at the vertex left out."""
-    minors, kept = reduced_laplacian(weights, root)
-    log_sums = _invert(minors)
-    inverses = np.zeros_like(weights)
-    inverses[:, kept[:, None], kept] = minors
+    degrees = weights.sum(axis=2)
+    if root is None:
+        root = _best_connected(degrees)
+    # A one at the vertex left out changes no determinant, and no other entry of the inverse:
+    # whole matrices need not be gathered, nor put back.
+    inverses = -weights
+    np.einsum("gvv->gv", inverses)[:] = degrees
+    inverses[:, root], inverses[:, :, root] = 0.0, 0.0
+    inverses[:, root, root] = 1.0
+    log_sums = _invert(inverses)
+    inverses[:, root, root] = 0.0
     return log_sums, inverses
+
+
+def _best_connected(degrees: FloatArray) -> int:
+    """The vertex of the largest mean of weighted degrees (..., n_vertices)."""
+    return int(degrees.reshape(-1, degrees.shape[-1]).mean(axis=0).argmax())
 
 
 class RowLaplacians:

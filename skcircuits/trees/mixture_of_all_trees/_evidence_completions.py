@@ -38,7 +38,7 @@ _MAX_TREES_PER_COMPLETION = 16
 _MIN_EFFECTIVE = 0.1
 # The second round propagates between missing cells; further rounds change little.
 _N_ROUNDS = 2
-_CELLS_AT_ONCE = 2**17
+_CELLS_AT_ONCE = 2**18
 
 
 def estimate_evidence(
@@ -208,82 +208,113 @@ def _beliefs_of_chunk(
     beliefs = model.nodes * evidence
     marginals = layout.sum_states(beliefs)
     beliefs /= marginals[:, layout.owner]
-    log_allowed = safe_log(beliefs)
+    field = _MeanField(layout, ratios, beliefs)
     # The same vertex for all rows: no row depends on those beside it, not even by rounding.
     root = int(model.weights.sum(axis=1).argmax())
-    within = np.arange(layout.n_variables)
-    log_masses = []
-    for _ in range(_N_ROUNDS):
-        messages = _expected(ratios, beliefs, layout)
-        means = _collected(messages, beliefs, layout)
-        log_sums, edges = log_partitions_and_marginals(model.weights * means, root)
-        log_masses.append(log_sums)
-        means[:, within, within] = 1.0  # no edge: its probability is zero
-        before = beliefs
-        beliefs = _updated(log_allowed, messages, means, edges, layout)
-    # Had every pair of cells its edge independently, variances of the weight would multiply.
-    squares = _collected(_expected(np.square(ratios), before, layout), before, layout)
-    spreads = np.log1p(np.square(edges) * np.maximum(squares / np.square(means) - 1.0, 0.0))
+    field.collect()
+    first_log_sums, edges = log_partitions_and_marginals(model.weights * field.means, root)
+    for _ in range(_N_ROUNDS - 1):
+        field.update(edges)
+        field.collect()
+        _, edges = log_partitions_and_marginals(model.weights * field.means, root)
+    log_spread = field.log_spread(edges)
+    field.update(edges)
     # The first sum keeps the marginal probability of every cell out of its own message.
     log_mass: FloatArray = (
-        np.log(marginals).sum(axis=1) + log_masses[0] - model.tree_distribution[0]
+        np.log(marginals).sum(axis=1) + first_log_sums - model.tree_distribution[0]
     )
-    return log_mass, beliefs, spreads.sum(axis=(1, 2)) / 2
+    return log_mass, field.beliefs, log_spread
 
 
-def _expected(ratios: FloatArray, beliefs: FloatArray, layout: StateLayout) -> FloatArray:
-    """Expectation of the ratios over the second variable: (n_rows, flat states of u, v).
+class _MeanField:
+    """Independent beliefs (n_rows, n_states) about all cells, and expected ratios of pairs.
 
-    State by state instead of by a matrix product, whose rounding depends on the number of rows.
+    Only cells of several possible states have anything to learn. Their states are listed over all
+    rows (`rows`, `states`), and so are the cells (`cells`: row and variable), each with its first
+    state in that list.
     """
-    messages = np.zeros((len(beliefs), layout.n_states, layout.n_variables))
-    for state in range(layout.cardinalities.max()):
-        present = np.flatnonzero(layout.cardinalities > state)
-        columns = layout.offsets[present] + state
-        product = ratios[:, columns] * beliefs[:, None, columns]
-        if len(present) == layout.n_variables:
-            messages += product
-        else:
-            messages[:, :, present] += product
-    return messages
 
+    def __init__(self, layout: StateLayout, ratios: FloatArray, beliefs: FloatArray) -> None:
+        self.layout, self.beliefs = layout, beliefs
+        possible = beliefs > 0
+        self.is_open = layout.sum_states(possible.astype(np.float64)) > 1  # (n_rows, n_variables)
+        self.rows, self.states = np.nonzero(possible & self.is_open[:, layout.owner])
+        self.owners = layout.owner[self.states]
+        self.cells = np.nonzero(self.is_open)
+        numbers = self.rows * layout.n_variables + self.owners
+        self.first = np.flatnonzero(np.diff(numbers, prepend=-1))
+        self.log_allowed = np.log(beliefs[self.rows, self.states])
+        only = np.maximum.reduceat(possible * np.arange(layout.n_states), layout.offsets, axis=1)
+        #: Expected ratios of all pairs of cells, (n_rows, n_variables, n_variables)
+        self.means: FloatArray = ratios[only[:, :, None], only[:, None, :]]
+        #: Per state the variables that have it, its column for each, and ratios to listed states
+        self.tables = []
+        for state in range(layout.cardinalities.max()):
+            has_state = layout.cardinalities > state
+            columns = layout.offsets[has_state] + state
+            present = slice(None) if has_state.all() else np.flatnonzero(has_state)
+            self.tables.append((present, columns, ratios[:, columns][self.states]))
+        self.messages = np.empty(0)
 
-def _collected(messages: FloatArray, beliefs: FloatArray, layout: StateLayout) -> FloatArray:
-    """Expectation of messages over the states of the first variable: (n_rows, u, v)."""
-    # State by state, too: a third of the time of `reduceat`, which walks in steps of two states.
-    means = np.zeros((len(beliefs), layout.n_variables, layout.n_variables))
-    for state in range(layout.cardinalities.max()):
-        present = np.flatnonzero(layout.cardinalities > state)
-        rows = layout.offsets[present] + state
-        product = messages[:, rows]
-        product *= beliefs[:, rows, None]
-        if len(present) == layout.n_variables:
-            means += product
-        else:
-            means[:, present] += product
-    return means
+    def collect(self) -> None:
+        """Average ratios over the beliefs."""
+        self.messages = self._expected(1)
+        row, variable = self.cells
+        means = self._over_states(self.messages)
+        self.means[row, variable] = means
+        self.means[row, :, variable] = means
 
+    def update(self, edges: FloatArray) -> None:
+        """Revise the beliefs by the messages of all neighbours.
 
-def _updated(
-    log_allowed: FloatArray,
-    messages: FloatArray,
-    means: FloatArray,
-    edges: FloatArray,
-    layout: StateLayout,
-) -> FloatArray:
-    """Beliefs about every variable from the messages of its neighbours, (n_rows, n_states).
+        An edge that is there with probability M changes the weight of a state by
+        1 - M + M m / E[m].
+        """
+        # No edge leads from a cell to itself; its mean ratio of zero divides nothing.
+        means = self.means[self.rows, self.owners]
+        means[np.arange(len(means)), self.owners] = 1.0
+        factors = self.messages / means
+        factors -= 1.0
+        factors *= edges[self.rows, self.owners]
+        factors += 1.0
+        log_beliefs = self.log_allowed + np.log(factors, out=factors).sum(axis=1)
+        lengths = np.diff(self.first, append=len(self.rows))
+        log_beliefs -= np.repeat(np.maximum.reduceat(log_beliefs, self.first), lengths)
+        weights = np.exp(log_beliefs)
+        weights /= np.repeat(np.add.reduceat(weights, self.first), lengths)
+        self.beliefs[self.rows, self.states] = weights
 
-    An edge that is there with probability M changes the weight of a state by 1 - M + M m / E[m].
-    """
-    factors = messages / means[:, layout.owner]
-    factors -= 1.0
-    factors *= edges[:, layout.owner]
-    factors += 1.0
-    log_beliefs = log_allowed + np.log(factors, out=factors).sum(axis=2)
-    largest = np.maximum.reduceat(log_beliefs, layout.offsets, axis=1)
-    beliefs: FloatArray = np.exp(log_beliefs - largest[:, layout.owner])
-    beliefs /= layout.sum_states(beliefs)[:, layout.owner]
-    return beliefs
+    def log_spread(self, edges: FloatArray) -> FloatArray:
+        """Log (n_rows,) of a weight's mean square, had each pair its edge independently."""
+        row, variable = self.cells
+        squares = self._over_states(self._expected(2))
+        means = self.means[row, variable]
+        means[np.arange(len(means)), variable] = 1.0
+        excess = np.maximum(squares / np.square(means) - 1.0, 0.0)
+        spreads = np.log1p(np.square(edges[row, variable]) * excess)
+        # Pairs of two open cells are found from both.
+        spreads *= np.where(self.is_open[row], 0.5, 1.0)
+        sums: FloatArray = np.zeros(len(self.beliefs))
+        np.add.at(sums, row, spreads.sum(axis=1))
+        return sums
+
+    def _expected(self, power: int) -> FloatArray:
+        """Averages of a power of the ratios over the states of all other variables.
+
+        (n_listed_states, n_variables), state by state instead of by a matrix product, whose
+        rounding depends on the number of rows.
+        """
+        averages = np.zeros((len(self.rows), self.layout.n_variables))
+        for present, columns, ratios in self.tables:
+            product = ratios**power
+            product *= self.beliefs[:, columns][self.rows]
+            averages[:, present] += product
+        return averages
+
+    def _over_states(self, averages: FloatArray) -> FloatArray:
+        """Averages over the states of the listed cells too: (n_cells, n_variables)."""
+        own = averages * self.beliefs[self.rows, self.states][:, None]
+        return np.add.reduceat(own, self.first, axis=0)
 
 
 def _latin_hypercube(seed: int, n_points: int, n_columns: int) -> FloatArray:
