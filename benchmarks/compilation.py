@@ -2,6 +2,7 @@
 
     python benchmarks/compilation.py
     python benchmarks/compilation.py pgmpy [names]     (needs pgmpy, whose networks it takes)
+    python benchmarks/compilation.py evidence names    (circuits given three and four states)
 
 Two errors are printed for the Bayesian networks, whose files print rows that sum to one up
 to the last digit only ("rows off": the largest miss of a network).
@@ -115,6 +116,46 @@ def cpu_seconds(function):
     return time.process_time() - start
 
 
+def normalised_peer_network(name):
+    """One of pgmpy's networks; rows of the files miss one by their last digit."""
+    with tempfile.TemporaryDirectory() as folder:
+        theirs = peer_network(name, folder)
+    for table in theirs.get_cpds():
+        table.normalize()
+    return theirs
+
+
+def likely_states(marginals, n_observed, seed):
+    """The most probable states of some variables that a seed chooses."""
+    observed = np.random.default_rng(seed).permutation(len(marginals))[:n_observed]
+    return {int(v): int(marginals[v].argmax()) for v in observed}
+
+
+def compile_given_evidence(names, seeds=3, max_edges=40_000_000):
+    """Edges, seconds and rates of circuits of up to 40 million edges, which take 5 GB."""
+    warnings.simplefilter("ignore")
+    print(("{:12s}" + "{:>10}" * 5).format("network", "observed", "seed", "edges", "s", "edges/s"))
+    for name in names:
+        theirs = normalised_peer_network(name)
+        marginals = BayesianNetwork.from_pgmpy(theirs).marginals()
+        for n_observed in (3, 4):
+            for seed in range(seeds):
+                fresh = BayesianNetwork.from_pgmpy(theirs)
+                evidence = likely_states(marginals, n_observed, seed)
+                start = time.process_time()
+                try:
+                    circuit = fresh.compile(evidence, max_edges=max_edges)
+                except MemoryError as error:
+                    print(name, n_observed, seed, error)
+                    continue
+                seconds, n_edges = time.process_time() - start, circuit.n_edges
+                print(
+                    f"{name:12s}{n_observed:10d}{seed:10d}{n_edges:10d}{seconds:10.3f}"
+                    f"{n_edges / seconds:10.0f}",
+                    flush=True,
+                )
+
+
 def compare_with_pgmpy(names):
     """All marginals beside pgmpy's variable elimination, and circuits given four states.
 
@@ -128,14 +169,8 @@ def compare_with_pgmpy(names):
     columns = ("pgmpy", "first", "again", "p given", "given", "ratio 1", "ratio", "r given")
     print(PEER_ROW.format("network", *columns, "error", "edges", "compile", "edges/s", "answers"))
     for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            theirs = peer_network(name, folder)
-        for table in theirs.get_cpds():
-            table.normalize()  # rows of the files miss one by their last digit
-        ours = BayesianNetwork.from_pgmpy(theirs)
-        marginals = ours.marginals()
-        observed = np.random.default_rng(3).permutation(len(marginals))[:4]
-        evidence = {int(v): int(marginals[v].argmax()) for v in observed}
+        theirs = normalised_peer_network(name)
+        evidence = likely_states(BayesianNetwork.from_pgmpy(theirs).marginals(), 4, seed=3)
         seconds, error = peer_times(theirs, evidence)
         n_edges, compile_s, answers_s = compile_times(theirs, evidence)
         pgmpy_s, first_s, again_s, pgmpy_given_s, given_s = seconds
@@ -256,5 +291,7 @@ def main():
 if __name__ == "__main__":
     if sys.argv[1:2] == ["pgmpy"]:
         compare_with_pgmpy(sys.argv[2:] or PEER_NETWORKS)
+    elif sys.argv[1:2] == ["evidence"]:
+        compile_given_evidence(sys.argv[2:])
     else:
         main()

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from _svgd_peers import blackjax_svgd
+from _svgd_peers import blackjax_svgd, nuts_sampler
 from _svgd_targets import Funnel
 
 N_PARTICLES = 100
@@ -151,14 +151,8 @@ def truth(name, n=40_000):
 def nuts(log_density, start, n_warmup, n_samples, seed=0):
     """Run one chain; draws and processor time, compilation excluded."""
     import jax
-    from numpyro.infer import MCMC, NUTS
 
-    chain = MCMC(
-        NUTS(potential_fn=lambda x: -log_density(x), target_accept_prob=0.9),
-        num_warmup=n_warmup,
-        num_samples=n_samples,
-        progress_bar=False,
-    )
+    chain = nuts_sampler(log_density, n_warmup, n_samples, target_accept_prob=0.9)
     # The first run compiles, the second one counts.
     chain.run(jax.random.PRNGKey(seed), init_params=start)
     begin = time.process_time()

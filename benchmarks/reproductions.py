@@ -19,7 +19,7 @@ from figure3 import NAMES, ONLINE
 from moat_sampling import EDGES, N_TREES
 from moat_sampling import SAMPLES as SAMPLE_COUNTS
 from svgd_crowd import COLUMNS as CROWD_COLUMNS
-from svgd_sensors import LARGE_COLUMNS, N_SMALL, SIZES
+from svgd_sensors import ERROR_COLUMNS, LARGE_COLUMNS, N_SMALL, SIZES
 from twenty import N_RANDOM, PUBLISHED, TOLERANCE_CIRCUIT, best_table, kept, verdict
 from wmispn_tables import PUBLISHED as WMISPN_SCORES
 from wmispn_tables import PUBLISHED_QUERIES as WMISPN_QUERIES
@@ -30,7 +30,7 @@ INTRODUCTION = """# Reproductions
 This page compares the results that are reported in the papers behind skcircuits with those of
 skcircuits. `python -m benchmarks.reproductions` generates it from the results that the individual
 benchmarks have stored in `benchmarks/papers`. No number is copied by hand, and the commands that
-produced a table are given below it. Times are CPU times on two cores of a shared machine.
+produced a table are given below it. Times are CPU times on two cores of shared machines.
 """
 TOLERANCE_MOAT = 0.01
 WMISPN_MODELS = ("ours", "factorised", "deeprob-kit", "SPFlow 1.1")
@@ -160,17 +160,38 @@ def figure_3():
             "of `asia` are few enough to be listed, which the default weights make use of (the "
             "published ones do not). Nothing was tuned on the other models (`grid` has 36 "
             "variables, `alarm` 37). The samples of ferromagnets (4 x 4, with the coupling of "
-            "their name) are the ends of chains of six sweeps from uniform starts. With the "
-            "coupling 0.6 and 20 samples, the default weights are worse than none in three of four "
-            "runs, and `fit` warns in two of these. Collapsing half of child or alarm would take "
-            "minutes per run.",
+            "their name) are the ends of chains of six sweeps from uniform starts. Collapsing half "
+            "of child or alarm would take minutes per run.",
             singles,
             "The same for the marginals of all pairs of variables, where all states of the model "
             "can be listed.",
             pairs,
             commands(list(lines.values())),
+            "`fit` warns if the marginals that the weights give are wrong by more than 0.1, to "
+            "judge by the probabilities of states. The table shows in how many runs of 20 samples "
+            "the weights are worse than none, and the mean Hellinger distance of single marginals "
+            "with and without weights (the mean over runs). Without a warning, weights that are "
+            "worse have about the same error as those that are better: the samples happened to "
+            "be good without weights, which their probabilities do not reveal.",
+            *_warned_runs(lines_of("figure3_warnings")),
         ]
     )
+
+
+def _warned_runs(lines):
+    """Runs with and without a warning, in which weights are better or worse than none."""
+    rows = []
+    for name, line in lines.items():
+        weighted, plain, warned = np.array(line["numbers"], dtype=float).T
+        for says, has_warning in (("warning", warned > 0), ("none", warned == 0)):
+            for effect, chosen in (("worse", weighted > plain), ("better", weighted <= plain)):
+                both = has_warning & chosen
+                means = [
+                    f"{part[both].mean():.3f}" if both.any() else "" for part in (weighted, plain)
+                ]
+                rows.append([name.split()[0], says, effect, int(both.sum()), *means])
+    header = ["model", "`fit`", "weights", "runs", "with weights", "without"]
+    return markdown(header, rows), commands(list(lines.values()))
 
 
 def _hellinger_distances(runs, score):
@@ -374,11 +395,12 @@ def sensors():
     lines = lines_of("svgd_sensors")
     small = [
         [method, f"{first:.0%}", f"{second:.0%}", f"{log_density:.0f}"]
-        for method, (first, second, log_density) in lines["small"]["numbers"].items()
+        + ([f"{error:.2f}" for error in errors] or [""] * len(ERROR_COLUMNS))
+        for method, (first, second, log_density, *errors) in lines["small"]["numbers"].items()
     ]
     trials = defaultdict(list)
     for name, line in lines.items():
-        if name != "small":
+        if name.startswith("large"):
             for method, errors in line["numbers"].items():
                 trials[method, int(name.split()[1])].append(errors)
     large = []
@@ -390,25 +412,44 @@ def sensors():
         ]
         large.append([method, " / ".join(map(str, found)), *columns])
     n_trials = " to ".join(map(str, sorted({len(trials["T-PMP", n]) for n in SIZES})))
+    chains = [line["numbers"] for name, line in lines.items() if name.startswith("NUTS large")]
+    error = np.mean([own["RMSE"] for own in chains])
+    large.append(["long NUTS", "", f"{error:.3f}", *[""] * len(ERROR_COLUMNS)])
     return "\n\n".join(
         [
             "## Graphical SVGD (ICML 2018), Figures 4 and 5\n\n"
             "Figure 4: one of nine sensors may lie on either side of a line. The table shows the "
             f"fractions of its {N_SMALL} particles at the true position and at the mirror image "
-            "of this position, and the mean log density of all particles. All "
-            "methods start from the same uniform draws. Markov chains from such starts (long "
-            "Langevin, NUTS) keep some draws in poor modes, as their log density shows.",
-            markdown(["method", "truth", "mirror", "log density"], small),
+            "of this position, the mean log density of all particles, and log10 errors (mean, "
+            "second moment, MMD) relative to long NUTS chains of numpyro, half of them from each "
+            "of the two modes, which have equal mass by symmetry. All other methods start from the "
+            "same uniform draws. Markov chains from such starts (long Langevin, NUTS) keep some "
+            "draws in poor modes, as their log density shows. "
+            + _chain_quality(lines["NUTS small"]["numbers"]),
+            markdown(["method", "truth", "mirror", "log density", *ERROR_COLUMNS], small),
             "Figure 5: for a hundred sensors, the table shows the root mean squared error of the "
-            "mean of the particles per coordinate, and log10 errors relative to long adjusted "
-            "chains from the true positions (mean, second moment, MMD). Number of trials: "
+            "mean of the particles per coordinate, and log10 errors relative to long NUTS chains "
+            "from the true positions (mean, second moment, MMD). Number of trials: "
             f"{n_trials} (the paper shows curves without numbers). Unless stated otherwise, all "
             "methods start from an estimate by the measurements alone. Particle max-product keeps "
             "a set of particles for each sensor; the k-th row combines the k-th best particle of "
-            "each.",
-            markdown(["method", "particles", "RMSE", *LARGE_COLUMNS[1:]], large),
+            f"each. {_chain_quality(chains)}",
+            markdown(["method", "particles", *LARGE_COLUMNS], large),
             commands(list(lines.values())),
         ]
+    )
+
+
+def _chain_quality(chains):
+    """A sentence on how well sets of long chains converged."""
+    n_draws = " and ".join(
+        sorted({f"{own['chains']} chains of {own['draws']:,}" for own in chains})
+    )
+    return (
+        f"In each set of {n_draws} draws after adaptation, R-hat is at most "
+        f"{max(own['R-hat'] for own in chains):.4f} and the effective sample size at least "
+        f"{min(own['smallest ESS'] for own in chains):,.0f} for every coordinate; "
+        f"{sum(own['divergent'] for own in chains)} transitions diverged."
     )
 
 

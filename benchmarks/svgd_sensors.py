@@ -1,16 +1,17 @@
 """Figures 4 and 5 of the paper: sensors localised by noisy distances.
 
 ``small``: nine sensors and three anchors, one sensor can lie on either side of a line. How
-many of 50 particles each method leaves in both modes, and a picture beside long Langevin chains
-(and NUTS where blackjax is installed).
+many of 50 particles each method leaves in both modes, and errors of posterior moments.
 
 ``large``: a hundred sensors. Localisation error (root mean square per coordinate) of the
 particles' mean for 10 to 50 particles, from positions that the measurements alone suggest and
-from other starts; errors of posterior moments against long adjusted Langevin chains started at
-the true positions.
+from other starts; errors of posterior moments.
 
-Peers are Langevin chains and particle max-product in both published variants. Errors are kept in
-``benchmarks/papers/svgd_sensors.jsonl`` and not computed again.
+The truth of both is long chains of numpyro's NUTS with dense mass matrices, four from the true
+positions (and four from their mirror image: the two have equal mass, as they differ by a
+reflection); R-hat and effective sample sizes are kept beside the errors. Peers are Langevin chains,
+short chains of NUTS (small) and particle max-product in both published variants. Errors are kept
+in ``benchmarks/papers/svgd_sensors.jsonl`` and not computed again.
 
     python -m benchmarks.svgd_sensors small|large [--trials 3] [--picture out.png]
 """
@@ -19,10 +20,11 @@ import argparse
 import time
 import warnings
 from functools import cache, partial
+from importlib.util import find_spec
 
 import numpy as np
 from _results import record
-from _svgd_peers import blackjax_nuts, have_blackjax, particle_max_product
+from _svgd_peers import chain_quality, nuts_chains, particle_max_product
 from _svgd_targets import SampleErrors, draw_table, langevin, print_table
 
 from skcircuits import GraphicalSVGDSampler
@@ -48,8 +50,10 @@ METHODS = {
 PEERS = {"D-PMP": True, "T-PMP": False}
 SIZES = (10, 20, 50)
 N_SMALL = 50
-SMALL_COLUMNS = ("fraction at truth", "fraction at mirror", "mean log density")
-LARGE_COLUMNS = ("RMSE", "mean", "second moment", "MMD")
+ERROR_COLUMNS = ("mean", "second moment", "MMD")  # of posterior moments, log10
+SMALL_COLUMNS = ("fraction at truth", "fraction at mirror", "mean log density", *ERROR_COLUMNS)
+LARGE_COLUMNS = ("RMSE", *ERROR_COLUMNS)
+N_CHAINS, N_WARMUP, N_DRAWS = 4, 2000, 3000  # of the truth
 
 
 def large_layout(seed):
@@ -98,34 +102,71 @@ def small_samples(network):
     samples["long Langevin"] = langevin(
         network, start, rng, n_steps=10_000, step=1e-4, adjusted=True
     )
-    if have_blackjax():
-        samples["NUTS"], _ = blackjax_nuts(jax_log_density(network), start[:20], 200)
+    short, _ = nuts_chains(jax_log_density(network), start[:20], 500, 200)
+    samples["NUTS"] = short.reshape(-1, short.shape[2])
     return samples
 
 
-def small_fractions(positions, network, mirror, samples):
-    """How many particles of the ambiguous sensor lie in each of its modes."""
-    found = {}
-    for name, sample in samples.items():
+def long_chains(network, positions):
+    """NUTS from given positions: chains (n_chains, n_draws, n_coordinates), and their quality."""
+    start = np.tile(positions.ravel(), (N_CHAINS, 1))
+    draws, n_divergent = nuts_chains(
+        jax_log_density(network), start, N_WARMUP, N_DRAWS, dense_mass=True
+    )
+    return draws, chain_quality(draws, n_divergent)
+
+
+def shuffled(*chains):
+    """All draws in random order, because errors take a part of them as a reference."""
+    draws = np.concatenate(chains).reshape(-1, chains[0].shape[2])
+    return np.random.default_rng(0).permutation(draws)
+
+
+def moment_errors(truth):
+    """Log10 errors of the posterior mean, second moment and MMD, as a function of a sample."""
+    edges = np.arange(truth.shape[1]).reshape(-1, 2)
+    measure = SampleErrors(truth, edges=edges)
+    return lambda sample: np.take(measure(sample), [0, 1, 4]).tolist()
+
+
+def small_rows(positions, network, mirror, samples, truth):
+    """Per method the fractions in both modes of the ambiguous sensor, and errors."""
+    measure, found = moment_errors(truth), {}
+    modes = (positions[AMBIGUOUS_SENSOR], mirror)
+    for name, sample in {**samples, "long NUTS": truth}.items():
         at = sample.reshape(-1, 9, 2)[:, AMBIGUOUS_SENSOR]
-        modes = (positions[AMBIGUOUS_SENSOR], mirror)
         fractions = [float(np.mean(np.linalg.norm(at - mode, axis=1) < 0.25)) for mode in modes]
-        found[name] = [*fractions, float(network.log_prob_unnormalized(sample).mean())]
+        log_density = float(network.log_prob_unnormalized(sample).mean())
+        errors = [] if sample is truth else measure(sample)
+        found[name] = [*fractions, log_density, *errors]
     return found
 
 
 def small(arguments):
     positions, network = small_layout()
     mirror = mirror_image(network, positions, AMBIGUOUS_SENSOR)
+    mirrored = positions.copy()
+    mirrored[AMBIGUOUS_SENSOR] = mirror
 
     @cache
     def samples():
         return small_samples(network)
 
-    fractions = record(
-        "svgd_sensors", "small", lambda: small_fractions(positions, network, mirror, samples())
+    @cache
+    def truth():
+        return [long_chains(network, start) for start in (positions, mirrored)]
+
+    quality = record("svgd_sensors", "NUTS small", lambda: [own for _, own in truth()])
+    found = record(
+        "svgd_sensors",
+        "small",
+        lambda: small_rows(
+            positions, network, mirror, samples(), shuffled(*(draws for draws, _ in truth()))
+        ),
     )
-    rows = {name: [values] for name, values in fractions.items()}
+    for own in quality:
+        print(own)
+    rows = {name: [values] for name, values in found.items() if len(values) == len(SMALL_COLUMNS)}
     print_table("nine sensors, one of them ambiguous", SMALL_COLUMNS, rows)
     if arguments.picture:
         draw_clouds(samples(), positions, mirror, arguments.picture)
@@ -167,6 +208,8 @@ def draw_clouds(samples, positions, mirror, picture):
 def large(arguments):
     rows = {}
     for seed in range(arguments.trials):
+        quality = record("svgd_sensors", f"NUTS large {seed}", partial(large_quality, seed))
+        print(quality)
         for n_particles in SIZES:
             name = f"large {n_particles} particles {seed}"
             found = record("svgd_sensors", name, partial(large_errors, seed, n_particles))
@@ -179,23 +222,31 @@ def large(arguments):
 
 @cache
 def large_truth(seed):
-    """Layout, posterior and exact draws of one trial."""
+    """Layout, posterior, draws of long chains and their quality in one trial."""
     positions, network = large_layout(seed)
-    start = np.tile(positions.ravel(), (300, 1))
-    rng = np.random.default_rng(seed)
-    return positions, network, langevin(network, start, rng, n_steps=2000, step=1e-4, adjusted=True)
+    chains, quality = long_chains(network, positions)
+    return positions, network, shuffled(chains), quality
+
+
+def large_quality(seed):
+    """Quality of the long chains, and the error of their mean."""
+    positions, _, truth, quality = large_truth(seed)
+    return {**quality, "RMSE": position_error(truth, positions)}
+
+
+def position_error(sample, positions):
+    """Root mean squared error of the mean of a sample, per coordinate."""
+    return float(np.sqrt(np.mean((sample.mean(axis=0) - positions.ravel()) ** 2)))
 
 
 def large_errors(seed, n_particles):
     """Per method the localisation error and log10 errors of posterior moments."""
-    positions, network, truth = large_truth(seed)
-    measure = SampleErrors(truth, edges=np.arange(200).reshape(-1, 2))
+    positions, network, truth, _ = large_truth(seed)
+    measure = moment_errors(truth)
     found = {}
     rng = np.random.default_rng(1000 * n_particles + seed)
     for name, sample in large_samples(network, positions, rng, n_particles):
-        gap = sample.mean(axis=0) - positions.ravel()
-        errors = [np.sqrt(np.mean(gap**2)), *np.take(measure(sample), [0, 1, 4])]
-        found[name] = [float(error) for error in errors]
+        found[name] = [position_error(sample, positions), *measure(sample)]
     return found
 
 
@@ -226,6 +277,9 @@ def main():
     parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--picture", default=None)
     arguments = parser.parse_args()
+    if find_spec("numpyro") is None:
+        print("not run: pip install 'skcircuits[jax]'")
+        return
     warnings.simplefilter("ignore")
     began = time.perf_counter()
     {"small": small, "large": large}[arguments.what](arguments)
