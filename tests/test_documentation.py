@@ -109,6 +109,14 @@ def test_the_landing_page_is_the_readme():
     assert list(blocks(LANDING)) == list(blocks(ROOT / "README.md"))
 
 
+def test_the_installation_includes_what_the_first_example_reads():
+    """Tables of scikit-learn need pandas, which is no requirement of the package."""
+    for page in (LANDING, ROOT / "README.md"):
+        text = page.read_text(encoding="utf-8")
+        assert "as_frame=True" in text
+        assert "pip install . pandas" in text
+
+
 def code_lines(code):
     """Lines of a block that are neither blank nor a comment."""
     lines = map(str.strip, code.splitlines())
