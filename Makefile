@@ -17,7 +17,7 @@ $(VENV)/.installed-%: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"
 	touch $@
 
-demo: $(VENV)/.installed-plot
+demo: $(VENV)/.installed-examples
 	$(ONE_THREAD) $(BIN)/python doc/save_figure.py examples/predictions/plot_disappearing_cells.py demo-output/disappearing_cells.png
 
 test: $(VENV)/.installed-test
