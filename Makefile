@@ -59,7 +59,7 @@ SPHINXOPTS ?=
 
 doc: $(VENV)/.installed-doc
 	@rm -rf doc/_build && mkdir -p $(DOC_SOURCE)
-	@cd $(DOC_SOURCE) && rm -rf *.md user_guide images
+	@cd $(DOC_SOURCE) && rm -rf *.md user_guide images api
 	@cp -p CHANGELOG.md build/doc && cp -pR doc/*.md doc/user_guide doc/images $(DOC_SOURCE)
 	PYTHONPATH=$(CURDIR) $(ONE_THREAD) $(BIN)/sphinx-build -W --keep-going -c doc -d build/doc/doctrees $(SPHINXOPTS) \
 		$(DOC_SOURCE) doc/_build/html
