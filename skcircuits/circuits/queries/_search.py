@@ -284,8 +284,8 @@ class _Ascent:
         """Find the best integer where a scope is a variable of few; tell whether it is."""
         if len(scope) > 1 or scope[0] not in self._known.integers:
             return False
-        weights = weighed.slopes[run] * np.exp(-weighed.peaks[run])
-        flows = weighed.own.integer_flows(scope[0], weights, self.active)
+        slopes, peaks = weighed.slopes[run], weighed.peaks[run]
+        flows = weighed.own.integer_flows(scope[0], slopes, peaks, self.active)
         if flows is None:
             return False
         integers, masses = flows

@@ -1,9 +1,11 @@
 """Circuits given observed cells and boxes: against boxes, quadrature and their own draws."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy import optimize, stats
 from sklearn import config_context
 
@@ -20,6 +22,7 @@ from skcircuits.circuits import (
     Sum,
 )
 from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS
 from skcircuits.circuits.queries._boxes import (
     Evidence,
     Feature,
@@ -257,6 +260,45 @@ def test_searched_rows_do_not_leave_their_boxes_by_rounding_errors():
     best, _ = RestrictedCircuit(p.plan, Evidence(free, Box(free, upper))).mpe()
     assert (best[:, 0] <= upper[:, 0]).all()
     assert (np.abs(best[:, 1] - 0.85) < 0.1).all()
+
+
+@for_seeds(30)
+def test_best_integers_of_joint_units_far_from_their_means_are_those_of_enumeration(seed):
+    """Bounds move other columns: integers around the mean were as much as 600 nats too low."""
+    rng = np.random.default_rng(seed)
+    factors = rng.normal(size=(4, 4))
+    mean, covariance = rng.normal(0.0, 3.0, 4), factors @ factors.T + 0.1 * np.eye(4)
+    bounded, spreads = np.array([0, 2, 3]), np.sqrt(np.diag(covariance))
+    lower, upper = np.full((2, 1, 4), NAN)
+    lower[0, bounded] = (mean + rng.normal(0.0, 2.0, 4) * spreads)[bounded]
+    lower[0, 0] = np.round(lower[0, 0]) - 0.5
+    circuit = Circuit(MultivariateGaussian(range(4), mean, covariance))
+    free = np.full((1, 4), NAN)
+    whole = Evidence(free, Box(lower, upper), integers=np.array([0, 1]))
+    found, height = RestrictedCircuit(circuit.plan, whole).mpe()
+    assert_allclose(circuit.log_prob(found), height)
+
+    # The best real numbers are known for each pair of integers
+    around = np.round(RestrictedCircuit(circuit.plan, replace(whole, integers=NO_COLUMNS)).mpe()[0])
+    pairs = around[0, :2] + np.indices((13, 13)).reshape(2, -1).T - 6.0
+    pairs = pairs[pairs[:, 0] >= lower[0, 0]]
+    rows, sides = np.full((2, len(pairs), 4), NAN)
+    rows[:, :2], sides[:, 2:] = pairs, lower[0, 2:]
+    known = Evidence(rows, Box(sides, np.full(sides.shape, NAN)))
+    best = circuit.log_prob(RestrictedCircuit(circuit.plan, known).mpe()[0]).max()
+    assert_allclose(height, [best], atol=1e-9)
+
+
+def test_integers_are_searched_where_bounds_are_far_from_a_unit():
+    """Its density there is no float, nor are its parts of the sum."""
+    units = [Gaussian(0, mean, std) for mean, std in [(0.0, 1.0), (60.0, 2.0), (63.0, 2.0)]]
+    circuit = Circuit(Sum(units, weights=[0.4, 0.3, 0.3]))
+    box = Box(np.array([[50.5]]), np.array([[NAN]]))
+    evidence = Evidence(np.array([[NAN]]), box, integers=np.array([0]))
+    found, height = RestrictedCircuit(circuit.plan, evidence).mpe()
+    scores = circuit.log_prob(np.arange(51.0, 80.0)[:, None])
+    assert_allclose(height, [scores.max()])
+    assert found[0, 0] in (61.0, 62.0)
 
 
 def test_joint_modes_on_faces_of_boxes():

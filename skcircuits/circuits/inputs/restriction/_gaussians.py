@@ -202,22 +202,17 @@ class RestrictedGaussians(RestrictedLayer):
         modes = np.repeat(self._cells[None], len(self.layer), axis=0)
         is_out, ends = np.isin(self.layer.variables, left_out), self._ends()
         for group in self.groups:
-            low, high = group.bounds.low, group.bounds.high
-            precisions: FloatArray = np.linalg.inv(group.inner).astype(np.float64)
-            best = best_in_box(group.centres, precisions[:, None], low, high)
-            pull = np.einsum("kfr,knr->knf", group.gains, best - group.centres)
+            points = _in_box(group.means, group.covariances, group.bounds, group.factors)
             own = np.ix_(np.arange(len(self.layer)), group.rows, group.free)
             inside = ends[:, group.rows[:, None], group.free]
-            # Free variables follow the forms by regression, at the mode as in the mean
-            points = np.clip(group.means + pull, *inside)
+            points = np.clip(points, *inside)
             points = _marginal_modes(group, is_out[group.free], points)
             integers = np.flatnonzero((self._is_integer & ~is_out)[group.free])
             if len(integers):
-                every = np.arange(len(self.layer))[:, None]
-                # Bounds of integers leave out some; those of others move the best point
-                is_apart = np.isin(group.factors.argmax(axis=1), integers).all()
-                centers = group.means if is_apart else points
-                points = _at_integers(group, every, centers, integers, inside)
+                bounded = group.factors.any(axis=0) & ~is_out[group.free]
+                points = _at_integers(group, points, integers, bounded, inside)
+                if not is_out.any():
+                    points = _beside_integers(group, points, integers)
             modes[own] = np.clip(points, *inside)
         return modes[units, rows]
 
@@ -227,40 +222,86 @@ class RestrictedGaussians(RestrictedLayer):
         return np.transpose(ends, (1, 2, 0))
 
 
-def _at_integers(
-    group: _Group, units: IntArray, means: FloatArray, integers: IntArray, ends: FloatArray
+def _in_box(
+    means: FloatArray, covariances: FloatArray, bounds: _Bounds, factors: FloatArray
 ) -> FloatArray:
-    """Points (..., m) of units (...) with the best integers that are found for some variables.
+    """Best points (K, n, m) of Gaussians of which linear forms are bounded."""
+    across = covariances @ factors.T
+    centres, inner = means @ factors.T, factors @ across
+    precisions: FloatArray = np.linalg.inv(inner).astype(np.float64)
+    best = best_in_box(centres, precisions[:, None], bounds.low, bounds.high)
+    # Free variables follow the forms by regression, at the mode as in the mean
+    gains = np.linalg.solve(inner, across.transpose(0, 2, 1))
+    return means + (best - centres) @ gains
+
+
+def _at_integers(
+    group: _Group, best: FloatArray, integers: IntArray, bounded: BoolArray, ends: FloatArray
+) -> FloatArray:
+    """Points (K, n, m) with the best integers that are found for some variables.
 
     Variables are decided one after the other, those with least freedom first, and the best choices
     go on (the M-algorithm: Anderson and Mohan, 1984, "Sequential Coding Algorithms"). All others
-    follow by regression. `means` (..., m): best points without integers; `ends` (2, ..., m):
-    bounds.
+    follow by regression. `best` (K, n, m): best points without integers; `bounded` (m,): variables
+    with bounds `ends` (2, K, n, m).
     """
-    order = _by_freedom(group.covariances, integers)
-    whole = np.append(order, np.setdiff1d(np.arange(means.shape[-1]), order))
-    factors = np.linalg.cholesky(group.covariances[:, whole[:, None], whole])[units]
-    n_integers = len(order)
-    # Standardised innovations (..., B, I), which determine the integers, and log densities
-    known, heights = np.zeros((*means.shape[:-1], 1, n_integers)), np.zeros((*means.shape[:-1], 1))
+    # Other variables with bounds come last, for which integers make room or not
+    others = np.setdiff1d(np.flatnonzero(bounded), integers)
+    order = np.append(_by_freedom(group.covariances, integers), others)
+    whole = np.append(order, np.setdiff1d(np.arange(best.shape[-1]), order))
+    factors = np.linalg.cholesky(group.covariances[:, whole[:, None], whole])[:, None]
+    n_decided = len(order)
+    slopes = _slopes_at_bounds(group, best, ends)
+    # Innovations (K, n, B, I) less those of the best point, standardised, which determine the
+    # integers, and log densities less that of the best point
+    known, heights = np.zeros((*best.shape[:-1], 1, n_decided)), np.zeros((*best.shape[:-1], 1))
     for i, j in enumerate(order.tolist()):
-        row = factors[..., i, :n_integers]
-        centers = means[..., j, None] + (known @ row[..., None])[..., 0]
-        low, high = np.ceil(ends[0, ..., j]), np.floor(ends[1, ..., j])
-        choices = np.clip(np.round(centers), low[..., None], high[..., None])[..., None] + _BESIDE
-        is_out = (choices < low[..., None, None]) | (choices > high[..., None, None])
-        steps = (choices - centers[..., None]) / row[..., i, None, None]
-        total = np.where(is_out, -np.inf, heights[..., None] - 0.5 * steps**2)
+        row = factors[..., i, :n_decided]
+        centers = best[..., j, None] + (known @ row[..., None])[..., 0]
+        scale, slope = row[..., i, None], slopes[..., j, None]
+        low, high = ends[0, ..., j, None], ends[1, ..., j, None]
+        if i < len(integers):
+            low, high = np.ceil(low), np.floor(high)
+            choices = np.clip(np.round(centers), low, high)[..., None] + _BESIDE
+        else:
+            choices = np.clip(centers + slope * scale**2, low, high)[..., None]
+        is_out = (choices < low[..., None]) | (choices > high[..., None])
+        steps = (choices - centers[..., None]) / scale[..., None]
+        rise = slope[..., None] * (choices - best[..., j, None, None])
+        total = np.where(is_out, -np.inf, heights[..., None] + rise - 0.5 * steps**2)
         total = total.reshape(*total.shape[:-2], -1)
-        best = np.argsort(-total, axis=-1, kind="stable")[..., :_N_KEPT]
-        heights = np.take_along_axis(total, best, axis=-1)
-        known = np.take_along_axis(known, best[..., None] // len(_BESIDE), axis=-2)
-        known[..., i] = np.take_along_axis(steps.reshape(total.shape), best, axis=-1)
-    points = np.empty(means.shape)
-    followed = (factors[..., :n_integers] @ known[..., 0, :, None])[..., 0]
-    points[..., whole] = means[..., whole] + followed
+        kept = np.argsort(-total, axis=-1, kind="stable")[..., :_N_KEPT]
+        heights = np.take_along_axis(total, kept, axis=-1)
+        known = np.take_along_axis(known, kept[..., None] // choices.shape[-1], axis=-2)
+        known[..., i] = np.take_along_axis(steps.reshape(total.shape), kept, axis=-1)
+    points = np.empty(best.shape)
+    followed = (factors[..., :n_decided] @ known[..., 0, :, None])[..., 0]
+    points[..., whole] = best[..., whole] + followed
     points[..., integers] = np.round(points[..., integers])
     return points
+
+
+def _beside_integers(group: _Group, points: FloatArray, integers: IntArray) -> FloatArray:
+    """Points (K, n, m) whose other variables are the best ones for these integers."""
+    is_other = ~group.factors[:, integers].any(axis=1)
+    if not is_other.any():
+        return points
+    others = np.setdiff1d(np.arange(points.shape[-1]), integers)
+    gains, covariances = _regression(group.covariances, others, integers)
+    missed = points[..., integers] - group.means[..., integers]
+    means = group.means[..., others] + missed @ gains.transpose(0, 2, 1)
+    bounds = group.bounds
+    bounds = replace(bounds, low=bounds.low[:, is_other], high=bounds.high[:, is_other])
+    points = points.copy()
+    points[..., others] = _in_box(means, covariances, bounds, group.factors[is_other][:, others])
+    return points
+
+
+def _slopes_at_bounds(group: _Group, best: FloatArray, ends: FloatArray) -> FloatArray:
+    """Derivatives (K, n, m) of the log density at the best points, zero but at bounds."""
+    missed = (group.means - best).transpose(0, 2, 1)
+    slopes = np.linalg.solve(group.covariances, missed).transpose(0, 2, 1)
+    return np.where((best == ends[0]) | (best == ends[1]), slopes, 0.0)
 
 
 def _by_freedom(covariances: FloatArray, variables: IntArray) -> IntArray:

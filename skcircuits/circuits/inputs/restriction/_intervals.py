@@ -308,12 +308,12 @@ class RestrictedIntervals(RestrictedLayer):
         """
 
     def integer_flows(
-        self, variable: int, weights: FloatArray, rows: IntArray
+        self, variable: int, weights: FloatArray, peaks: FloatArray, rows: IntArray
     ) -> tuple[FloatArray, FloatArray] | None:
-        """Integers (s,), and sums (s, m) of weights (k, m) times densities there, in m rows.
+        """Integers (s,), and sums (s, m) of weights (k, m) times densities over their peaks.
 
-        The k units are those of the variable. Zero where a row excludes an integer; None if there
-        are many integers.
+        The k units are those of the variable; `peaks` (k, m): their largest log densities in m
+        rows. Zero where a row excludes an integer; None if there are many integers.
         """
         known = self._integer_heights(variable)
         if known is None:
@@ -323,7 +323,14 @@ class RestrictedIntervals(RestrictedLayer):
         cells = self.evidence.X[rows, variable]
         is_in = (integers[:, None] >= low) & (integers[:, None] <= high)
         is_in &= np.isnan(cells) | (integers[:, None] == cells)
-        return integers, (np.exp(heights).T @ weights) * is_in
+        # Bounds far from a unit make its peaks so low that only ratios are in the range of floats
+        is_used = weights > 0.0
+        tops = np.where(is_used, peaks, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
+        tops[np.isneginf(tops)] = 0.0
+        weights = np.where(is_used, weights * np.exp(tops - peaks), 0.0)
+        # Higher densities are at integers that all rows exclude
+        ratios = np.exp(np.minimum(heights - tops, 0.0))
+        return integers, (ratios.T @ weights) * is_in
 
 
 class _GaussianIntervals(RestrictedIntervals):
