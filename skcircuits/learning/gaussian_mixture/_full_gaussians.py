@@ -32,6 +32,7 @@ from skcircuits.numerics._gaussian_stack import (
     conditional_variance,
 )
 from skcircuits.numerics._patterns import PatternGroup
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray
 
 CovarianceType = Literal["full", "shrunk", "tied", "factor", "diag"]
@@ -44,12 +45,15 @@ Sums = tuple[FloatArray, ...]
 # this.
 _RIDGE = 1e-5
 _SHARED_STRENGTHS, _STRENGTHS = np.geomspace(1e-5, 2000.0, 60), np.geomspace(0.1, 2000.0, 30)
+# White squares of means up to which log densities lose less than 1e-6 where they are expanded
+_MAX_SQUARE = 1e9
 _LEAST_VARIANCE = 0.02  # of a direction, in a first guess of the covariance
 # Rows that the prior of a component's scale, at one, weighs (of 1, 4 and 20 the best on most of ten
 # kinds of generated tables), and least scale: where a column is constant in a component, nothing
 # else keeps it from zero
 _SCALE_ROWS, _LEAST_SCALE = 4.0, 0.01
 _SPARSE_SIZE = 1 << 15  # so many numbers are added up faster by a sparse matrix
+_MATRIX_CELLS = 1 << 20  # of arrays of matrices of some of the components, which may be thousands
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,14 +122,21 @@ class FullGaussians:
         n_components = 1 if self._is_linear else self.stack.n_components
         return n_components, len(self.stack.distinct_covariances)
 
-    @property
+    @cached_property
     def _is_linear(self) -> bool:
         """Whether rows are completed by maps of patterns rather than once for each component.
 
         Maps take columns times more numbers than a completion, however many components there are.
         """
         n_components = self.stack.n_components
-        return self.kind == "tied" and n_components > 1 and n_components >= self.stack.n_columns
+        is_cheap = self.kind == "tied" and n_components > 1 and n_components >= self.stack.n_columns
+        return is_cheap and self._can_expand()
+
+    def _can_expand(self) -> bool:
+        """Whether squares of white distances can be expanded: those of means must not be far."""
+        away = self.stack.means - self.stack.means.mean(axis=0)
+        white = away @ self.stack.distinct.whitening[0].T
+        return bool(np.square(white).sum(axis=1).max() <= _MAX_SQUARE)
 
     def n_parameters(self) -> int:
         """Count the free parameters of all components."""
@@ -322,16 +333,19 @@ class TiedExpectation:
         one = stack.distinct
         maps = PatternMaps.of(one, groups)
         whitening, centre = one.whitening[0], stack.means.mean(axis=0)
-        # Around a common centre, squares of white distances can be expanded without loss
+        # Around a common centre, squares of white distances can be expanded with little loss
         means = stack.means - centre
         cells = np.where(is_observed, numbers - centre, 0.0)
         own = maps.corrections[maps.pattern]
         around = cells - np.einsum("nij,nj->ni", own, cells)
         white = around @ whitening.T
-        white_means = whitening @ (means.T - maps.corrections @ means.T)
+        constants = np.empty((len(means), len(maps.corrections)))
+        for some in _slices(len(means), len(maps.corrections) * len(centre)):
+            white_means = whitening @ (means[some].T - maps.corrections @ means[some].T)
+            squares = np.einsum("pck,pck->kp", white_means, white_means)
+            constants[some] = maps.log_constants - 0.5 * squares
         pulled = white @ whitening
         pulled -= np.einsum("nij,ni->nj", own, pulled)
-        constants = maps.log_constants - 0.5 * np.einsum("pck,pck->kp", white_means, white_means)
         log_density = means @ pulled.T
         log_density += constants[:, maps.pattern]
         log_density -= 0.5 * np.einsum("nc,nc->n", white, white)
@@ -362,13 +376,17 @@ class TiedExpectation:
         indicators[np.arange(len(weights)), maps.pattern] = 1.0
         of_patterns = responsibilities @ indicators  # (K, P)
         corrections = maps.corrections.reshape(n_patterns, size**2)
-        mixed = (of_patterns @ corrections).reshape(n_components, size, size)
-        first = responsibilities @ self.completed + np.einsum("kij,kj->ki", mixed, means)
+        first = responsibilities @ self.completed
+        products = np.zeros((n_patterns, size**2))
+        for some in _slices(n_components, size**2):
+            own, here = of_patterns[some], means[some]
+            mixed = (own @ corrections).reshape(len(own), size, size)
+            first[some] += np.einsum("kij,kj->ki", mixed, here)
+            products += own.T @ (here[:, :, None] * here[:, None]).reshape(len(own), size**2)
+        products = products.reshape(n_patterns, size, size)
         shifts = self._shifted(responsibilities.T @ means, 0.0)
         crossed = self.completed.T @ shifts
         second = (self.completed.T * weights) @ self.completed + crossed + crossed.T
-        squares = (means[:, :, None] * means[:, None]).reshape(n_components, size**2)
-        products = (of_patterns.T @ squares).reshape(n_patterns, size, size)
         second += (maps.corrections @ products @ maps.corrections.transpose(0, 2, 1)).sum(axis=0)
         second += np.tensordot(of_patterns.sum(axis=0), maps.spreads, axes=1)
         if self.gaussians.jitter.any():
@@ -379,6 +397,11 @@ class TiedExpectation:
         """Completed rows (n, c) times `weights` (n,), with shifts by sums of means (n, c)."""
         own = self.maps.corrections[self.maps.pattern]
         return (self.completed.T * weights).T + np.einsum("nij,nj->ni", own, means)
+
+
+def _slices(n_components: int, size: int) -> list[slice]:
+    """Components that are taken at once, for each of which an array has `size` numbers."""
+    return row_slices(n_components, max(1, _MATRIX_CELLS // max(1, size)))
 
 
 def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> FloatArray:

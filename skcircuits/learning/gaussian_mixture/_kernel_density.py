@@ -45,6 +45,10 @@ class KernelGaussians(FullGaussians):
         stack = GaussianStack(self.stack.means, covariances, self.stack.shape)
         return replace(other, stack=stack, jitter=self.jitter)
 
+    def _can_expand(self) -> bool:
+        """Always: each row completed by each other one would take too much memory."""
+        return True
+
     def n_parameters(self) -> int:
         """Count the free parameters: those of one covariance."""
         return self.stack.n_columns * (self.stack.n_columns + 1) // 2

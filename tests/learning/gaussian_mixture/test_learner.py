@@ -325,6 +325,23 @@ def test_maps_of_patterns_complete_rows_as_each_component_does(n_components, n_c
             np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-10)
 
 
+def test_log_densities_of_components_far_from_each_other_are_exact():
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(6, 3))
+    means[0, 1] = 1e6
+    covariance = np.array([[1.0, 0.0, 0.999999], [0.0, 1.0, 0.0], [0.999999, 0.0, 1.0]])
+    stack = GaussianStack(means, covariance[None], np.zeros(6, np.intp))
+    gaussians = FullGaussians(stack, "tied", np.eye(3), 1.0, 1.0, np.zeros(3))
+    X = means + rng.multivariate_normal(np.zeros(3), covariance, 6)
+    X[3:, 1] = np.nan
+    groups = joined_groups(np.isnan(X), gaussians.n_gaussians)
+    found = gaussians.expect(X, groups).log_density
+    for k, row in enumerate(X):
+        seen = ~np.isnan(row)
+        own = multivariate_normal(means[k, seen], covariance[np.ix_(seen, seen)])
+        assert found[k, k] == pytest.approx(own.logpdf(row[seen]), rel=1e-6)
+
+
 @pytest.mark.parametrize("fraction", [0.1, 0.3])
 def test_one_component_starts_near_its_end(fraction):
     # pairs of cells tell nearly all that one Gaussian is learned from
