@@ -42,13 +42,6 @@ class KnownUnits(Protocol):
         """Best cells (m, scope_size) for pairs of a unit and a row."""
 
 
-class KnownStates(KnownUnits, Protocol):
-    """The units of a discrete layer given evidence about n rows."""
-
-    def divided(self, weights: FloatArray, rows: IntArray) -> Iterator[StateFlows]:
-        """Sums of weights (n_units, m) times the masses of each possible state, in m rows."""
-
-
 class ObservedUnits:
     """The units of a layer given observed cells, NaN where missing."""
 
@@ -168,7 +161,7 @@ class _Proposals(NamedTuple):
 class _Weighed(NamedTuple):
     """An input layer with what its units contribute to m rows."""
 
-    own: Any  # `KnownUnits`, which list integers where the evidence asks for them
+    own: Any  # `KnownUnits`, which list states, and integers where the evidence asks for them
     slopes: FloatArray  # (n_units, m), derivatives of the root times peaks
     peaks: FloatArray  # (n_units, m), log values by max-product
     now: FloatArray  # (n_units, m), parts of the present value of the root
@@ -233,25 +226,35 @@ class _Ascent:
             slopes = _derivatives(self._known.plan, self._values, peaks)
             # Units that are impossible given the evidence have derivatives of zero
             peaks[np.isneginf(peaks)] = 0.0
-            modal = []
+            discrete: list[_Weighed] = []
+            modal: list[_Weighed] = []
             for units, own in self._known.layers:
                 now = slopes[units] * np.exp(self._values[units] - peaks[units])
-                if isinstance(own.layer, DiscreteInputLayer):
-                    self._try_states(found, own, slopes[units] * np.exp(-peaks[units]), now)
-                else:
-                    modal.append(_Weighed(own, slopes[units], peaks[units], now))
+                is_discrete = isinstance(own.layer, DiscreteInputLayer)
+                parts = discrete if is_discrete else modal
+                parts.append(_Weighed(own, slopes[units], peaks[units], now))
+            self._try_states(found, discrete)
             self._try_modes(found, modal)
         return found
 
-    def _try_states(
-        self, found: _Proposals, own: KnownStates, weights: FloatArray, now: FloatArray
-    ) -> None:
-        """Find the best state of each discrete variable; ``now``: parts of the present value."""
-        for variable, rows, masses in own.divided(weights, self.active):
-            units = (own.layer.scopes == variable).any(axis=1)
+    def _try_states(self, found: _Proposals, layers: Sequence[_Weighed]) -> None:
+        """Find the best state of each discrete variable, of units of all layers."""
+        sums: dict[int, tuple[IntArray, FloatArray, FloatArray]] = {}
+        for own, slopes, peaks, now in layers:
+            for variable, rows, masses in own.divided(slopes * np.exp(-peaks), self.active):
+                units = (own.layer.scopes == variable).any(axis=1)
+                before = now[units][:, rows].sum(axis=0)
+                if variable in sums:
+                    # Units with few and many states are in different layers
+                    _, others, before_of_others = sums[variable]
+                    few, many = sorted((others, masses), key=len)
+                    masses = many.copy()
+                    masses[: len(few)] += few
+                    before = before + before_of_others
+                sums[variable] = rows, masses, before
+        for variable, (rows, masses, before) in sums.items():
             states = masses.argmax(axis=0)
-            after = masses[states, np.arange(len(rows))]
-            gains = _log_ratios(after, now[units][:, rows].sum(axis=0))
+            gains = _log_ratios(masses[states, np.arange(len(rows))], before)
             found.take(rows, np.array([variable]), states[:, None].astype(float), gains)
 
     def _try_modes(self, found: _Proposals, layers: Sequence[_Weighed]) -> None:

@@ -14,6 +14,7 @@ from skcircuits.circuits import (
     Gaussian,
     Indicator,
     MultivariateGaussian,
+    Product,
     Sum,
 )
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
@@ -88,6 +89,22 @@ def test_a_search_changes_single_columns_that_are_not_better_together():
     circuit = Circuit(Sum(products, [weight for weight, _, _ in terms]))
     np.testing.assert_array_equal(circuit.mpe([[np.nan] * 2], method="max_product"), [[0, 0]])
     np.testing.assert_array_equal(circuit.mpe([[np.nan] * 2], method="search"), [[1, 0]])
+
+
+@for_seeds(30)
+def test_a_search_compares_the_states_of_units_with_few_and_many(seed):
+    """They are in different layers: states were compared by the units of one layer at a time."""
+    rng = np.random.default_rng(seed)
+    sizes = [[(3, 20)[(k + j) % 2] for j in range(3)] for k in range(8)]
+    parameters = [[rng.dirichlet(np.full(n, 2.0)) for n in own] for own in sizes]
+    weights = rng.dirichlet(np.full(8, 5.0))
+
+    def found(n_states):
+        padded = [[np.pad(p, (0, max(0, n_states - len(p)))) for p in own] for own in parameters]
+        terms = [Product([Categorical(j, p) for j, p in enumerate(own)]) for own in padded]
+        return Circuit(Sum(terms, weights=weights)).mpe(np.full((1, 3), np.nan), method="search")
+
+    np.testing.assert_array_equal(found(0), found(20))
 
 
 def test_exact_completion_needs_determinism():
