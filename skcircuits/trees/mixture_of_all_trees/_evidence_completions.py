@@ -192,8 +192,9 @@ def _beliefs_of(model: MixtureOfAllTrees, evidence: FloatArray) -> CellBeliefs:
     """Beliefs of one component, alone in its leading axis."""
     layout = model.layout
     ratios = model.ratios()
-    # So few rows at once that their messages stay in cache.
-    size = max(1, _CELLS_AT_ONCE // (layout.n_states * layout.n_variables))
+    # So few rows at once that their messages stay in cache, and ratios of long alphabets in memory
+    n_cells = layout.n_states * max(layout.n_variables, layout.n_states // 16)
+    size = max(1, _CELLS_AT_ONCE // n_cells)
     slices = row_slices(len(evidence), size) or [slice(0)]
     parts = [_beliefs_of_chunk(model, ratios, evidence[rows]) for rows in slices]
     log_mass, states, log_spread = (np.concatenate(part) for part in zip(*parts, strict=True))
