@@ -164,8 +164,10 @@ class GaussianMixtureDensity(CircuitDensity):
         Total number of components of the pooled mixtures.
     selection_ : list of dict
         One entry for each candidate, with the chosen ones first: ``family``, ``covariance_type``,
-        ``location_model``, ``n_factors``, ``n_components``, the mean held-out ``loss`` with its
-        ``standard_error``, and the number of restarts in the ``pool``.
+        ``location_model``, ``n_factors`` (of factor analysers only), ``n_components``, the mean
+        held-out ``loss`` with its ``standard_error``, and the number of restarts in the ``pool``.
+        Candidates of several components that are clearly worse than a single one after five
+        iterations are left out.
     bic_ : dict of int to float
         With ``n_components="bic"``, the criterion on the training rows for each number of
         components that was tried.
