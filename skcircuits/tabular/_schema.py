@@ -142,7 +142,8 @@ class TableSchema:
         # Comparisons with NaN are false: other columns stay as they are
         low, high = around_constants(self.constants)
         rows = np.where((low <= rows) & (rows <= high), self.constants, rows)
-        return np.where(self.is_integral, np.round(rows), rows)
+        # Small negative numbers round to zero, which has no sign
+        return np.where(self.is_integral, np.round(rows) + 0.0, rows)
 
     def in_narrow_floats(
         self, rows: FloatArray, lower: FloatArray, upper: FloatArray, at: Rows = slice(None)

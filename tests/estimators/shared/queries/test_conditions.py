@@ -287,6 +287,14 @@ def test_most_probable_integers_that_depend_on_each_other_are_those_of_enumerati
         assert density.score_samples([best])[0] == pytest.approx(scores[inside].max(), abs=1e-9)
 
 
+def test_integers_of_zero_have_no_sign():
+    X = np.round(np.random.default_rng(0).normal(-0.2, 2.0, size=(100, 2)))
+    density = GaussianMixtureDensity(n_components=1).fit(X)
+    for found in (density.mpe(), density.sample(100, random_state=0)):
+        assert (found == 0.0).any()
+        assert not np.signbit(found[found == 0.0]).any()
+
+
 def test_numbers_beside_most_probable_integers_are_the_best_for_them():
     x = np.random.default_rng(0).normal(0.4, 2, 500)
     table = pd.DataFrame({"count": np.round(x).astype(int)})
