@@ -32,7 +32,7 @@ from skcircuits.numerics._gaussian_stack import (
     conditional_variance,
 )
 from skcircuits.numerics._patterns import PatternGroup
-from skcircuits.parallel import row_slices
+from skcircuits.parallel import row_slices, single_threaded_blas
 from skcircuits.protocols import BoolArray, FloatArray
 
 CovarianceType = Literal["full", "shrunk", "tied", "factor", "diag"]
@@ -149,7 +149,8 @@ class FullGaussians:
     ) -> FullExpectation | TiedExpectation:
         """Complete rows by their conditional means and take their log densities."""
         if self._is_linear:
-            return TiedExpectation.of(self, numbers, groups)
+            with single_threaded_blas():  # its threads cost more than these products
+                return TiedExpectation.of(self, numbers, groups)
         return FullExpectation(self, *center_rows(self.stack, numbers, groups), ~np.isnan(numbers))
 
     def maximize(self, sums: Sums) -> FullGaussians:
@@ -369,6 +370,10 @@ class TiedExpectation:
 
     def sums(self, responsibilities: FloatArray) -> Sums:
         """Expected counts (K,), sums (K, c) and sums of products (c, c)."""
+        with single_threaded_blas():  # its threads cost more than these products
+            return self._sums(responsibilities)
+
+    def _sums(self, responsibilities: FloatArray) -> Sums:
         means, maps, weights = self.gaussians.stack.means, self.maps, responsibilities.sum(axis=0)
         n_components, size = means.shape
         n_patterns = len(maps.corrections)
