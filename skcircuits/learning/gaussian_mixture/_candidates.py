@@ -244,8 +244,9 @@ class Comparison:
         members = self._predicted(self._go_on(candidate, _FIRST_STEPS))
         for criterion, n_errors in ((self.criterion, 0.0), ("log_likelihood", _BEHIND)):
             gains = self.losses(simple, criterion) - self._losses_of([members], criterion)
-            # Predictions of cells have heavier tails, and only a veto
-            if gains.mean() >= -n_errors * gains.std() / np.sqrt(len(gains)):
+            # Predictions of cells have heavier tails, and only a veto. A row that is impossible
+            # under both makes the gain NaN, which shows nothing.
+            if not gains.mean() < -n_errors * gains.std() / np.sqrt(len(gains)):
                 return False
         return True
 

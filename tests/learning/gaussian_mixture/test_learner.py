@@ -669,3 +669,12 @@ def test_trials_of_components_that_are_behind_stop_and_may_go_on():
     assert comparison.candidates == [single]
     # A trial that goes on ends as one that did not stop
     assert comparison.loss({several: 1}) == other.loss({several: 1})
+
+
+def test_trials_go_on_where_a_row_is_impossible_under_both(monkeypatch):
+    rng = np.random.default_rng(0)
+    table = MixtureTable.prepare(rng.normal(size=(60, 2)), np.zeros(2, dtype=np.int64))
+    comparison = Comparison(table, "log_likelihood", EMSettings(), seed=0)
+    monkeypatch.setattr(Comparison, "_losses_of", lambda *_: np.array([np.inf, 1.0]))
+    with np.errstate(invalid="ignore"):
+        assert not comparison.is_behind({Candidate("tied", 0, 1): 1}, Candidate("tied", 0, 8))
