@@ -270,7 +270,8 @@ class Expert:
             density._given_grouped = grouped
             # The weight was learned for the fit from this start; another start may end elsewhere.
             # Point masses are those of all rows in every family, not those of the trial's.
-            is_start = isinstance(self.trial, TransformedMixture) and not self.trial.grouped
+            is_start = isinstance(self.trial, TransformedMixture)
+            is_start = is_start and not (self.trial.grouped or grouped)
             density._given_start = self.trial if is_start else None
             return density
         if self.family == "wmispn":

@@ -469,6 +469,16 @@ def test_integers_and_constants_beside_shared_numbers(n_rows):
     assert density.probability("one == 3") == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_values_that_only_all_rows_show_often_enough_have_masses_in_all_densities(seed):
+    rng = np.random.default_rng(seed)
+    number = rng.permutation(np.arange(120) % 9)  # ten rows per value, too few in the trials
+    label = np.where(rng.random(120) < 0.5, "a", "b")
+    table = pd.DataFrame({"k": number, "label": label, "x": number + rng.normal(size=120)})
+    density = AutomaticDensity(random_state=0).fit(table)
+    assert density.probability("k == 3") == pytest.approx((number == 3).mean(), abs=0.03)
+
+
 def answers(numbers=(0.0, 1.0), n_rows=160):
     """Two numbers that depend on an answer, itself one of two numbers, and on a category."""
     rng = np.random.default_rng(0)
