@@ -287,6 +287,9 @@ def log_box_probability(
     """
     lower = np.where(np.isnan(lower), -np.inf, lower)
     upper = np.where(np.isnan(upper), np.inf, upper)
+    # The probability of empty boxes, such as points, is zero whatever else they bound
+    is_empty = (upper <= lower).any(axis=1)
+    lower[is_empty], upper[is_empty] = -np.inf, np.inf
     result = np.zeros((stack.n_components, len(lower)))
     for group in group_patterns((lower == -np.inf) & (upper == np.inf)):
         n_bounded = group.observed.shape[1]
@@ -303,7 +306,7 @@ def log_box_probability(
             columns = group.observed[group.pattern[start : start + BOX_CASES]].T
             ends = lower[rows], upper[rows]
             result[:, rows] = _standardized_boxes(stack, *ends, columns, least_mass)
-    result[:, (upper <= lower).any(axis=1)] = -np.inf
+    result[:, is_empty] = -np.inf
     return result
 
 

@@ -395,6 +395,24 @@ def test_tables_of_conditions_answer_row_by_row(density):
     assert len(density.mpe(texts)) == 3
 
 
+def test_single_numbers_are_no_bounds_of_a_gaussian():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        rng.normal(size=(200, 6)) @ rng.normal(size=(6, 6)), columns=list("abcdef")
+    )
+    density = GaussianMixtureDensity(n_components=2, covariance_type="full", random_state=0)
+    density.fit(table)
+    cells = {"a": 0.3, "b": -0.2, "c": 0.1, "d": 0.4, "e": 0.0}
+    row = pd.DataFrame([cells | {"f": np.nan}])
+    assert density.expectation(given=cells)["f"][0] == pytest.approx(
+        density.expectation(given=row)["f"][0], rel=1e-10
+    )
+    some = {"a": 0.3, "b": -0.2, "c": 0.1, "d": (0.0, 1.0), "e": (0.0, np.inf)}
+    ends = [density.probability("f > 0", given=some | {"d": (0.0, 0.5)})]
+    ends.append(density.probability("f > 0", given=some | {"d": (0.5, 1.0)}))
+    assert min(ends) <= density.probability("f > 0", given=some) <= max(ends)
+
+
 def test_single_numbers_of_continuous_columns_are_observed(density):
     at = density.expectation({"x": 0.3}, columns="y")
     pd.testing.assert_frame_equal(at, density.expectation("x == 0.3", columns="y"))
