@@ -20,7 +20,11 @@ from typing import Self
 import numpy as np
 from scipy.special import gammaln
 
-from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians, Sums
+from skcircuits.learning.gaussian_mixture._full_gaussians import (
+    FullGaussians,
+    Sums,
+    products_like,
+)
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -311,9 +315,9 @@ class LocationGaussians(FullGaussians):
         One iteration of expectation maximisation for the variance of a column's effects,
         relative to the covariance of the numbers (automatic relevance determination).
         """
-        counts, first, _ = sums
+        counts, rows, _ = sums
         inverse = np.linalg.inv(self._normal_matrix(counts * completeness))
-        effects = inverse @ (self.design.T @ first * completeness)
+        effects = inverse @ ((self.design.T * counts) @ rows * completeness)
         size = self.stack.n_columns
         squares = np.einsum("pi,ij,pj->p", effects, self.stack.precisions[0], effects)
         rows = np.array(self.effect_rows)
@@ -341,16 +345,18 @@ class LocationGaussians(FullGaussians):
         return self.design.T @ (counts[:, None] * self.design) + np.diag(self.effect_rows)
 
     def _new_effects(self, sums: Sums) -> FloatArray:
-        counts, first, _ = sums
+        counts, rows, _ = sums
         # Ridge regression: each effect has as many rows at zero as its prior weighs
-        effects = np.linalg.solve(self._normal_matrix(counts), self.design.T @ first)
+        effects = np.linalg.solve(self._normal_matrix(counts), (self.design.T * counts) @ rows)
         return np.asarray(effects, dtype=np.float64)
 
     def _scatter(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
         """Means of the cells, and the scatter around them and of the effects around zero."""
-        _, first, second = sums
-        means = self.design @ self._new_effects(sums)
-        return means, second - means.T @ first
+        counts, rows, scatter = sums
+        effects = self._new_effects(sums)
+        means = self.design @ effects
+        scatter = scatter + products_like(scatter, counts, rows - means)
+        return means, scatter + (effects.T * self.effect_rows) @ effects
 
 
 #: Rows of independent columns that a table of counts may be smoothed by.

@@ -21,7 +21,11 @@ from skcircuits.circuits.inputs.factor_gaussian import (
     block_log_density,
     factor_blocks,
 )
-from skcircuits.learning.gaussian_mixture._full_gaussians import CovarianceType, Sums
+from skcircuits.learning.gaussian_mixture._full_gaussians import (
+    CovarianceType,
+    Sums,
+    weighted_sums,
+)
 from skcircuits.learning.input_statistics import (
     MIN_VARIANCE,
     ColumnMoments,
@@ -150,6 +154,10 @@ class FactorGaussians:
         for block in blocks:
             log_density[:, block.rows] = block_log_density(self.stack, block)
         return FactorExpectation(self, log_density, numbers, blocks)
+
+    def join(self, parts: Sequence[Sums], factors: Sequence[float]) -> Sums:
+        """Sums of blocks of rows together, in which rows weigh so many times as much."""
+        return weighted_sums(parts, factors)
 
     def maximize(self, sums: Sums) -> FactorGaussians:
         """Loadings and means column by column, then the noise that they leave."""

@@ -1,9 +1,12 @@
 """Gaussian components with dense covariances: separate, shared, or shrunk towards the shared one.
 
 ``expect(numbers, groups)`` gives an expectation with ``log_density`` (K, n) and
-``sums(responsibilities)``, a tuple of arrays that are additive over blocks of rows;
-``maximize(sums)`` gives the components that maximise the expected posterior, and
-``log_prior()`` the log density of the prior.
+``sums(responsibilities)``, statistics of the rows as a tuple of arrays, which ``join`` makes those
+of several blocks of rows; ``maximize(sums)`` gives the components that maximise the expected
+posterior, and ``log_prior()`` the log density of the prior.
+
+The statistics are counts, means, and scatter around these means: second moments around any other
+point would lose the scatter of rows that are far from it to rounding.
 
 The prior of a mean counts as some rows of its component at the mean of a single one. A covariance
 is shrunk towards a target with the weight of a number of rows that is learned (``adapt``): towards
@@ -16,9 +19,10 @@ much narrower than the shared covariance, but often of the same shape.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from scipy import sparse
@@ -45,8 +49,8 @@ Sums = tuple[FloatArray, ...]
 # this.
 _RIDGE = 1e-5
 _SHARED_STRENGTHS, _STRENGTHS = np.geomspace(1e-5, 2000.0, 60), np.geomspace(0.1, 2000.0, 30)
-# White squares of means up to which log densities lose less than 1e-6 where they are expanded
-_MAX_SQUARE = 1e9
+# Of variances, that rounding of sums of products may take away from nearly singular covariances
+_ROUNDING = 1e-14
 _LEAST_VARIANCE = 0.02  # of a direction, in a first guess of the covariance
 # Rows that the prior of a component's scale, at one, weighs (of 1, 4 and 20 the best on most of ten
 # kinds of generated tables), and least scale: where a column is constant in a component, nothing
@@ -58,7 +62,13 @@ _MATRIX_CELLS = 1 << 20  # of arrays of matrices of some of the components, whic
 
 @dataclass(frozen=True, eq=False)
 class FullGaussians:
-    """Gaussian components with dense covariances in standard units."""
+    """Gaussian components with dense covariances in standard units.
+
+    White squares of means and rows are expanded up to `max_square`: log densities lose less than
+    1e-9 there.
+    """
+
+    max_square: ClassVar[float] = 1e6
 
     stack: GaussianStack  # K means and covariances, a single one if tied
     kind: CovarianceType
@@ -133,10 +143,10 @@ class FullGaussians:
         return is_cheap and self._can_expand()
 
     def _can_expand(self) -> bool:
-        """Whether squares of white distances can be expanded: those of means must not be far."""
+        """Whether squares of white distances can be expanded: means must not be far away."""
         away = self.stack.means - self.stack.means.mean(axis=0)
         white = away @ self.stack.distinct.whitening[0].T
-        return bool(np.square(white).sum(axis=1).max() <= _MAX_SQUARE)
+        return bool(np.square(white).sum(axis=1).max() <= self.max_square)
 
     def n_parameters(self) -> int:
         """Count the free parameters of all components."""
@@ -150,7 +160,9 @@ class FullGaussians:
         """Complete rows by their conditional means and take their log densities."""
         if self._is_linear:
             with single_threaded_blas():  # its threads cost more than these products
-                return TiedExpectation.of(self, numbers, groups)
+                expectation = TiedExpectation.of(self, numbers, groups)
+            if expectation.largest_square() <= self.max_square:
+                return expectation
         return FullExpectation(self, *center_rows(self.stack, numbers, groups), ~np.isnan(numbers))
 
     def maximize(self, sums: Sums) -> FullGaussians:
@@ -166,6 +178,8 @@ class FullGaussians:
         covariances = (scatter + squares) / (counts + rows)[:, None, None]
         # Rounding differs across the diagonal
         covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
+        variances: FloatArray = np.einsum("kii->ki", covariances)  # a view
+        variances *= 1.0 + _ROUNDING
         shape = self.stack.shape if self.kind == "tied" else None
         return replace(self, ridges=ridges, stack=GaussianStack(means, covariances, shape))
 
@@ -243,16 +257,15 @@ class FullGaussians:
 
     def _scatter(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
         """New means (K, c) and scatter around them: (K, c, c), or (c, c) where tied."""
-        counts, first, second = sums
-        total = counts + self.mean_count
-        centre = np.zeros(self.stack.n_columns) + self.mean_centre
-        means = (first + self.mean_count * centre) / (total + 1e-14)[:, None]
-        of_prior = self.mean_count * np.outer(centre, centre)
-        if self.kind == "tied":
-            second = second + len(counts) * of_prior
-            return means, second - (total[:, None] * means).T @ means
-        second = second + of_prior
-        return means, second - total[:, None, None] * means[:, :, None] * means[:, None]
+        counts, rows, scatter = sums
+        away = np.zeros(self.stack.n_columns) + self.mean_centre - rows
+        # Rows of the prior are a further block, all of them at its centre
+        parts = self.mean_count / (counts + self.mean_count + 1e-14)
+        return rows + parts[:, None] * away, scatter + products_like(scatter, parts * counts, away)
+
+    def join(self, parts: Sequence[Sums], factors: Sequence[float]) -> Sums:
+        """Statistics of blocks of rows together, in which rows weigh so many times as much."""
+        return joined_sums(parts, factors)
 
     def log_prior(self) -> float:
         """Log prior up to a constant, as the contribution of pseudo-rows."""
@@ -291,24 +304,23 @@ class FullExpectation:
         return means, conditional_variance(stack, numbers)
 
     def sums(self, responsibilities: FloatArray) -> Sums:
-        """Expected counts (K,), sums (K, c) and sums of products, (K, c, c) or (c, c)."""
+        """Expected counts (K,), means (K, c) and scatter, (K, c, c) or (c, c) where tied."""
         stack, tied = self.gaussians.stack, self.gaussians.kind == "tied"
-        completed = self.centered + stack.means[:, :, None]
-        weighted = completed * responsibilities[:, None]
-        first = weighted.sum(axis=2)
-        if tied:
-            second = (weighted @ completed.transpose(0, 2, 1)).sum(axis=0)
-            own = responsibilities.sum(axis=0)[None]
-        else:
-            second, own = weighted @ completed.transpose(0, 2, 1), responsibilities
+        counts = responsibilities.sum(axis=1)
+        shifts = (self.centered @ responsibilities[:, :, None])[:, :, 0]
+        shifts /= np.maximum(counts, 1e-300)[:, None]
+        away = self.centered - shifts[:, :, None]
+        products = (away * responsibilities[:, None]) @ away.transpose(0, 2, 1)
+        scatter = products.sum(axis=0) if tied else products
+        own = responsibilities.sum(axis=0)[None] if tied else responsibilities
         # A view: the covariances of missing cells are added to the products themselves
-        spread = second[None] if tied else second
+        spread = scatter[None] if tied else scatter
         for block in self.blocks:
             spread += _spread(block, own, stack.n_columns)
         if self.gaussians.jitter.any():
             diagonal = np.arange(stack.n_columns)
             spread[:, diagonal, diagonal] += (own @ self.is_observed) * self.gaussians.jitter
-        return responsibilities.sum(axis=1), first, second
+        return counts, stack.means + shifts, scatter
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,92 +328,138 @@ class TiedExpectation:
     """Rows completed by components with one covariance.
 
     Completed rows are linear in the means of the components, so that log densities and sums are
-    matrix products: x + B m for component m, where x and B depend on the row and on its pattern.
+    matrix products. A row less the mean m of a component is w - A m in white units, where w depends
+    on the row and A on its pattern of missing cells, and `centre` is subtracted from all means.
     """
 
     gaussians: FullGaussians
     log_density: FloatArray  # (K, n), of the observed cells
-    completed: FloatArray  # (n, c), rows completed around zero
+    numbers: FloatArray  # (n, c)
+    centre: FloatArray  # (c,)
+    white: FloatArray  # (n, c)
     maps: PatternMaps
-    is_observed: BoolArray  # (n, c)
+    white_maps: FloatArray  # (P, c, c)
 
     @classmethod
     def of(
         cls, gaussians: FullGaussians, numbers: FloatArray, groups: list[PatternGroup]
     ) -> TiedExpectation:
         """Complete rows and take their log densities."""
-        stack, is_observed = gaussians.stack, ~np.isnan(numbers)
-        one = stack.distinct
+        one, centre = gaussians.stack.distinct, gaussians.stack.means.mean(axis=0)
         maps = PatternMaps.of(one, groups)
-        whitening, centre = one.whitening[0], stack.means.mean(axis=0)
+        whitening = one.whitening[0]
+        white_maps = whitening - whitening @ maps.corrections
+        own = white_maps[maps.pattern]
         # Around a common centre, squares of white distances can be expanded with little loss
-        means = stack.means - centre
-        cells = np.where(is_observed, numbers - centre, 0.0)
-        own = maps.corrections[maps.pattern]
-        around = cells - np.einsum("nij,nj->ni", own, cells)
-        white = around @ whitening.T
-        constants = np.empty((len(means), len(maps.corrections)))
-        for some in _slices(len(means), len(maps.corrections) * len(centre)):
-            white_means = whitening @ (means[some].T - maps.corrections @ means[some].T)
+        means = gaussians.stack.means - centre
+        cells = np.where(np.isnan(numbers), 0.0, numbers - centre)
+        white = np.einsum("nij,nj->ni", own, cells)
+        constants = np.empty((len(means), len(white_maps)))
+        for some in _slices(len(means), len(white_maps) * len(centre)):
+            white_means = white_maps @ means[some].T
             squares = np.einsum("pck,pck->kp", white_means, white_means)
             constants[some] = maps.log_constants - 0.5 * squares
-        pulled = white @ whitening
-        pulled -= np.einsum("nij,ni->nj", own, pulled)
-        log_density = means @ pulled.T
+        log_density = means @ np.einsum("nij,ni->jn", own, white)
         log_density += constants[:, maps.pattern]
         log_density -= 0.5 * np.einsum("nc,nc->n", white, white)
-        completed = around + (centre - maps.corrections @ centre)[maps.pattern]
-        return cls(gaussians, log_density, completed, maps, is_observed)
+        return cls(gaussians, log_density, numbers, centre, white, maps, white_maps)
+
+    def largest_square(self) -> float:
+        """Largest white square of a row: expanding it loses this many times the precision."""
+        return float(np.einsum("nc,nc->n", self.white, self.white).max(initial=0.0))
 
     def mean_rows(self, responsibilities: FloatArray) -> FloatArray:
         """Rows with their conditional means in place of missing cells, shape (n, c)."""
         means = responsibilities.T @ self.gaussians.stack.means
-        return self._shifted(means, responsibilities.sum(axis=0))
+        total = responsibilities.sum(axis=0)
+        own = self.maps.corrections[self.maps.pattern]
+        return (self._completed.T * total).T + np.einsum("nij,nj->ni", own, means)
 
     def moments(self, numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Conditional means and variances (K, n, c) of the rows, given as `numbers` (n, c)."""
         means, pattern = self.gaussians.stack.means, self.maps.pattern
         shifts = means @ self.maps.corrections.transpose(0, 2, 1)
         variances = np.diagonal(self.maps.spreads, axis1=1, axis2=2)[pattern]
-        shape = (len(means), *self.completed.shape)
-        return self.completed + shifts[pattern].transpose(1, 0, 2), np.broadcast_to(
+        shape = (len(means), *numbers.shape)
+        return self._completed + shifts[pattern].transpose(1, 0, 2), np.broadcast_to(
             variances, shape
         )
 
+    @property
+    def _completed(self) -> FloatArray:
+        """Rows (n, c) completed around zero."""
+        cells = np.nan_to_num(self.numbers)
+        own = self.maps.corrections[self.maps.pattern]
+        return cells - np.einsum("nij,nj->ni", own, cells)
+
     def sums(self, responsibilities: FloatArray) -> Sums:
-        """Expected counts (K,), sums (K, c) and sums of products (c, c)."""
+        """Expected counts (K,), means (K, c) and scatter (c, c)."""
         with single_threaded_blas():  # its threads cost more than these products
             return self._sums(responsibilities)
 
     def _sums(self, responsibilities: FloatArray) -> Sums:
-        means, maps, weights = self.gaussians.stack.means, self.maps, responsibilities.sum(axis=0)
+        stack, pattern, maps = self.gaussians.stack, self.maps.pattern, self.white_maps
+        counts, weights = responsibilities.sum(axis=1), responsibilities.sum(axis=0)
+        means = stack.means - self.centre
         n_components, size = means.shape
-        n_patterns = len(maps.corrections)
-        indicators = np.zeros((len(weights), n_patterns))
-        indicators[np.arange(len(weights)), maps.pattern] = 1.0
+        indicators = np.zeros((len(weights), len(maps)))
+        indicators[np.arange(len(weights)), pattern] = 1.0
         of_patterns = responsibilities @ indicators  # (K, P)
-        corrections = maps.corrections.reshape(n_patterns, size**2)
-        first = responsibilities @ self.completed
-        products = np.zeros((n_patterns, size**2))
+        flat = maps.reshape(len(maps), size**2)
+        shifts = responsibilities @ self.white
+        products = np.zeros((len(maps), size**2))
         for some in _slices(n_components, size**2):
             own, here = of_patterns[some], means[some]
-            mixed = (own @ corrections).reshape(len(own), size, size)
-            first[some] += np.einsum("kij,kj->ki", mixed, here)
+            mixed = (own @ flat).reshape(len(own), size, size)
+            shifts[some] -= np.einsum("kij,kj->ki", mixed, here)
             products += own.T @ (here[:, :, None] * here[:, None]).reshape(len(own), size**2)
-        products = products.reshape(n_patterns, size, size)
-        shifts = self._shifted(responsibilities.T @ means, 0.0)
-        crossed = self.completed.T @ shifts
-        second = (self.completed.T * weights) @ self.completed + crossed + crossed.T
-        second += (maps.corrections @ products @ maps.corrections.transpose(0, 2, 1)).sum(axis=0)
-        second += np.tensordot(of_patterns.sum(axis=0), maps.spreads, axes=1)
-        if self.gaussians.jitter.any():
-            second += np.diag((weights @ self.is_observed) * self.gaussians.jitter)
-        return responsibilities.sum(axis=1), first, second
+        products = products.reshape(len(maps), size, size)
+        away = np.einsum("nij,nj->ni", maps[pattern], responsibilities.T @ means)
+        crossed = self.white.T @ away
+        around = (self.white.T * weights) @ self.white - crossed - crossed.T
+        around += (maps @ products @ maps.transpose(0, 2, 1)).sum(axis=0)
+        shifts /= np.maximum(counts, 1e-300)[:, None]
+        # Around the means of the rows: what is lost to rounding is a part of the first moments
+        rounding = _ROUNDING * np.abs(np.diag(around))
+        white = around - (shifts.T * counts) @ shifts + np.diag(rounding)
+        root = stack.distinct.cholesky[0]
+        scatter = root @ white @ root.T
+        scatter += np.tensordot(of_patterns.sum(axis=0), self.maps.spreads, axes=1)
+        jitter = self.gaussians.jitter
+        if jitter.any():
+            scatter += np.diag((weights @ ~np.isnan(self.numbers)) * jitter)
+        return counts, stack.means + shifts @ root.T, scatter
 
-    def _shifted(self, means: FloatArray, weights: FloatArray | float) -> FloatArray:
-        """Completed rows (n, c) times `weights` (n,), with shifts by sums of means (n, c)."""
-        own = self.maps.corrections[self.maps.pattern]
-        return (self.completed.T * weights).T + np.einsum("nij,nj->ni", own, means)
+
+def products_like(scatter: FloatArray, weights: FloatArray, away: FloatArray) -> FloatArray:
+    """Weighted outer products of differences (K, c): (K, c, c), or (c, c) where scatter is."""
+    if scatter.ndim == 2:
+        return (away.T * weights) @ away
+    return weights[:, None, None] * away[:, :, None] * away[:, None]
+
+
+def joined_sums(parts: Sequence[Sums], factors: Sequence[float]) -> Sums:
+    """Counts, means and scatter of blocks of rows together, which weigh so many times as much."""
+    if len(parts) == 1:
+        ((counts, means, scatter),) = parts
+        return factors[0] * counts, means, factors[0] * scatter
+    weighed = [factor * counts for factor, (counts, _, _) in zip(factors, parts, strict=True)]
+    total, first = np.sum(weighed, axis=0), parts[0][1]
+    moved = [n[:, None] * (own[1] - first) for n, own in zip(weighed, parts, strict=True)]
+    means = first + np.sum(moved, axis=0) / np.maximum(total, 1e-300)[:, None]
+    scatters = [
+        factor * own + products_like(own, n, rows - means)
+        for factor, n, (_, rows, own) in zip(factors, weighed, parts, strict=True)
+    ]
+    return total, means, np.sum(scatters, axis=0)
+
+
+def weighted_sums(parts: Sequence[Sums], factors: Sequence[float]) -> Sums:
+    """Sums over blocks of rows together, in which rows weigh so many times as much."""
+    return tuple(
+        np.asarray(sum(factor * own for factor, own in zip(factors, arrays, strict=True)))
+        for arrays in zip(*parts, strict=True)
+    )
 
 
 def _slices(n_components: int, size: int) -> list[slice]:

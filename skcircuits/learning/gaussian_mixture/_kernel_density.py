@@ -11,11 +11,16 @@ cells of a component's row are completed by a mixture of few components.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from skcircuits.learning.gaussian_mixture._categories import Categories
-from skcircuits.learning.gaussian_mixture._full_gaussians import FullGaussians, Sums
+from skcircuits.learning.gaussian_mixture._full_gaussians import (
+    FullGaussians,
+    Sums,
+    products_like,
+)
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._gaussian_stack import GaussianStack
@@ -31,6 +36,9 @@ _FIRST_CHANCE = 0.3
 class KernelGaussians(FullGaussians):
     """Gaussians with one covariance and fixed rows as means."""
 
+    # Each row completed by each other one would take too much memory
+    max_square: ClassVar[float] = np.inf
+
     @classmethod
     def around(cls, rows: FloatArray, jitter: FloatArray) -> KernelGaussians:
         """Independent columns around complete rows (K, c)."""
@@ -45,20 +53,15 @@ class KernelGaussians(FullGaussians):
         stack = GaussianStack(self.stack.means, covariances, self.stack.shape)
         return replace(other, stack=stack, jitter=self.jitter)
 
-    def _can_expand(self) -> bool:
-        """Always: each row completed by each other one would take too much memory."""
-        return True
-
     def n_parameters(self) -> int:
         """Count the free parameters: those of one covariance."""
         return self.stack.n_columns * (self.stack.n_columns + 1) // 2
 
     def _scatter(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
         """The means, and the scatter around them."""
-        counts, first, second = sums
+        counts, rows, scatter = sums
         means = self.stack.means
-        crossed = first.T @ means
-        return means, second - crossed - crossed.T + (means.T * counts) @ means
+        return means, scatter + products_like(scatter, counts, rows - means)
 
 
 @dataclass(frozen=True, eq=False)

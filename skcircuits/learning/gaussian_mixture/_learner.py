@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -25,6 +25,7 @@ from skcircuits.learning.gaussian_mixture._full_gaussians import (
     FullGaussians,
     Sums,
     TiedExpectation,
+    weighted_sums,
 )
 from skcircuits.learning.gaussian_mixture._kernel_density import (
     KernelCategories,
@@ -278,17 +279,12 @@ def learn_more(table: MixtureTable, state: MixtureState, pseudo_count: float) ->
     # 1 - (known / total)², the limit of many small portions that each count in proportion to the
     # rows before them
     step = added * (2.0 * known + added) / total**2
-    averages = [
-        tuple(
-            total * ((1.0 - step) / known * old + step / added * new)
-            for old, new in zip(*kinds, strict=True)
-        )
-        for kinds in zip(state.sums, sums, strict=True)
-    ]
+    factors = total * (1.0 - step) / known, total * step / added
+    averages = _joined(state, (state.sums, sums), factors)
     prior = state.gaussians.log_prior() + state.categories.log_prior(state.weights, pseudo_count)
     bound = log_likelihood / added + prior / known
     more = replace(state, n_iter=state.n_iter + 1, lower_bound=bound, total_weight=total)
-    return _maximize(more, tuple(averages), pseudo_count)
+    return _maximize(more, averages, pseudo_count)
 
 
 def _step(
@@ -330,7 +326,7 @@ def _expect(
 ) -> tuple[float, tuple[Sums, Sums, Sums]]:
     """Log-likelihood, and sums over the rows: counts, numbers and categories."""
     log_likelihood = 0.0
-    totals: list[tuple[Sums, Sums, Sums]] = []
+    totals: list[tuple[Sums, ...]] = []
     for rows in table.blocks:
         n_gaussians = state.gaussians.n_gaussians
         groups = table.groups(rows, n_gaussians) if n_gaussians else []
@@ -344,10 +340,19 @@ def _expect(
         own = own * table.weights[rows]
         log_likelihood += float(table.weights[rows] @ log_density)
         totals.append(((own.sum(axis=1),), numbers.sums(own), codes.sums(own)))
-    counts, of_numbers, of_codes = (
-        tuple(sum(parts) for parts in zip(*kind, strict=True)) for kind in zip(*totals, strict=True)
+    return log_likelihood, _joined(state, totals, [1.0] * len(totals))
+
+
+def _joined(
+    state: MixtureState, parts: Sequence[tuple[Sums, ...]], factors: Sequence[float]
+) -> tuple[Sums, Sums, Sums]:
+    """Sums over blocks of rows, in which rows weigh so many times as much."""
+    counts, of_numbers, of_codes = zip(*parts, strict=True)
+    return (
+        weighted_sums(counts, factors),
+        state.gaussians.join(of_numbers, factors),
+        weighted_sums(of_codes, factors),
     )
-    return log_likelihood, (counts, of_numbers, of_codes)
 
 
 def _maximize(state: MixtureState, sums: tuple[Sums, ...], pseudo_count: float) -> MixtureState:

@@ -20,6 +20,7 @@ import numpy as np
 
 from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.structure.units import Unit
+from skcircuits.learning.gaussian_mixture._full_gaussians import joined_sums
 from skcircuits.learning.latent_tree._emissions import Emissions, EmissionTotals, Evidence
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees._trees import children_of, top_down_order
@@ -100,11 +101,12 @@ class LatentTotals(NamedTuple):
             (self.transitions, other.transitions),
             (self.emissions.counts, other.emissions.counts),
         ]
-        for first, sums in self.emissions.joint.items():
-            pairs += zip(sums, other.emissions.joint[first], strict=True)
         for own, added in pairs:
             own *= keep
             own += gain * added
+        joint = self.emissions.joint
+        for first, sums in other.emissions.joint.items():
+            joint[first] = joined_sums([joint[first], sums], [keep, gain])
 
 
 class BeliefPropagation:

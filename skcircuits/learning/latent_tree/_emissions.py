@@ -32,7 +32,9 @@ from skcircuits.learning.gaussian_mixture._full_gaussians import (
     FullGaussians,
     Sums,
     TiedExpectation,
+    joined_sums,
 )
+from skcircuits.numerics._arrays import finite_peaks
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -192,7 +194,7 @@ class Emissions:
         """
         if column in self.joint:
             log_density = evidence.joint[column].log_density
-            largest = np.asarray(log_density.max(axis=0))
+            largest = finite_peaks(log_density.max(axis=0))
             # Densities may leave the range of single precision: the largest becomes one
             np.exp(log_density - largest, out=out, casting="same_kind")
             return largest
@@ -210,10 +212,9 @@ class Emissions:
     ) -> None:
         """Count a column's cells, weighted by the posterior (n_states, n) of the states."""
         if column in self.joint:
-            # Covariances are differences of sums of squares, which single precision would drown
+            # Sums of squares would lose half of their digits in single precision
             sums = evidence.joint[column].sums(posterior.astype(np.float64))
-            for total, added in zip(totals.joint[column], sums, strict=True):
-                total += added
+            totals.joint[column] = joined_sums([totals.joint[column], sums], [1.0, 1.0])
             return
         own = self.cells.slices[column]
         totals.counts[:, own] += posterior @ evidence.indicators[own].T

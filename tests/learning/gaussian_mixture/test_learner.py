@@ -1,3 +1,4 @@
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -6,6 +7,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import FactorAnalysis
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from skcircuits import GaussianMixtureDensity
@@ -342,6 +344,66 @@ def test_log_densities_of_components_far_from_each_other_are_exact():
         assert found[k, k] == pytest.approx(own.logpdf(row[seen]), rel=1e-6)
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+@pytest.mark.parametrize("far", [1e4, 1e8])
+def test_scatter_of_rows_far_away_is_not_lost_to_rounding(covariance_type, far):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    X[:, 1] = X[:, 0] + 1e-3 * X[:, 1]
+    X[:20] += np.round(far)  # the first component is there, and comes to these rows now
+    single = FullGaussians.guess(np.eye(3), np.zeros(3)).repeat(4, covariance_type, 0.0)
+    weights = np.zeros((4, 60))
+    weights[0, :20], weights[1, 20:40], weights[2, 40:] = 1.0, 0.5, 2.0
+    blocks = [slice(0, 35), slice(35, 60)]
+    parts = []
+    for own in blocks:
+        groups = joined_groups(np.isnan(X[own]), single.n_gaussians)
+        parts.append(single.expect(X[own], groups).sums(weights[:, own]))
+    counts, means, scatter = single.join(parts, [1.0, 3.0])
+    factor = np.repeat([1.0, 3.0], [35, 25])
+    expected = []
+    for k, own in enumerate(weights * factor):
+        assert counts[k] == pytest.approx(own.sum())
+        if not own.any():
+            expected.append(np.zeros((3, 3)))
+            continue
+        mean = X[own > 0].min(axis=0) + np.average(X - X[own > 0].min(axis=0), axis=0, weights=own)
+        np.testing.assert_allclose(means[k], mean, rtol=1e-12, atol=1e-12)
+        expected.append(((X - mean).T * own) @ (X - mean))
+    expected = np.sum(expected, axis=0) if covariance_type == "tied" else np.array(expected)
+    np.testing.assert_allclose(scatter, expected, atol=1e-14 * far * np.abs(expected).max())
+
+
+def extreme_tables():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 4)) @ rng.normal(size=(4, 4))
+    multiple = X.copy()
+    multiple[[5, 17, 40], 0] = 1e6
+    multiple[:, 1] = 2.0 * multiple[:, 0]
+    scales = X * [1e-8, 1e-3, 1e3, 1e8]
+    offset = X + 1e9
+    offset[:, 2] = offset[:, 1]
+    far = np.column_stack([X, 3.0 * X[:, 0], np.ones(80)])
+    far[0], far[1], far[2:10] = 1e8, -1e8, far[2:10] + 1e6
+    return {"multiple": multiple, "scales": scales, "offset": offset, "far": far}
+
+
+@pytest.mark.parametrize("covariance_type", TYPES)
+@pytest.mark.parametrize("name", ["multiple", "scales", "offset", "far"])
+@pytest.mark.parametrize("fraction", [0.0, 0.2])
+def test_extreme_tables_are_fitted(covariance_type, name, fraction):
+    X = extreme_tables()[name]
+    X[np.random.default_rng(1).random(X.shape) < fraction] = np.nan
+    own = {"n_factors": 2} if covariance_type == "factor" else {}
+    density = GaussianMixtureDensity(
+        n_components=12, covariance_type=covariance_type, max_iter=20, random_state=0, **own
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        density.fit(X)
+    assert np.isfinite(density.score_samples(X)).all()
+
+
 @pytest.mark.parametrize("fraction", [0.1, 0.3])
 def test_one_component_starts_near_its_end(fraction):
     # pairs of cells tell nearly all that one Gaussian is learned from
@@ -524,7 +586,9 @@ def test_covariances_maximise_likelihood_and_log_prior(covariance_type):
     second = np.einsum("knc,knd->kcd", rows, rows) * counts[:, None, None] / 50
     first = rows.mean(axis=1) * counts[:, None]
     tied = covariance_type == "tied"
-    sums = counts, first, second.sum(axis=0) if tied else second
+    means = rows.mean(axis=1)
+    around = second - counts[:, None, None] * means[:, :, None] * means[:, None]
+    sums = counts, means, around.sum(axis=0) if tied else around
     found = replace(state.gaussians, strength=0.0, mean_count=0.0).maximize(sums)
 
     def objective(covariances):

@@ -122,7 +122,8 @@ def test_one_covariance_is_shrunk_as_much_as_chance_makes_correlations(correlati
     strengths = []
     for _ in range(50):
         X = rng.multivariate_normal(np.zeros(4), covariance, n_rows)
-        sums = np.full(1, float(n_rows)), X.sum(axis=0)[None], X.T @ X
+        mean = X.mean(axis=0)
+        sums = np.full(1, float(n_rows)), mean[None], (X - mean).T @ (X - mean)
         strengths.append(single.adapt(sums, 1.0).strength)
     if correlation:  # columns that are nearly one another: what differs must not be drowned
         assert np.median(strengths) < 0.1 * n_rows * (1.0 - correlation) + 1.0
