@@ -205,13 +205,14 @@ def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
 def posterior(log_joint: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Probabilities (K, n) given their logarithms up to a constant for each of n, and these sums.
 
-    The sums (n,) are logarithms, as of ``logsumexp``; each exponential is taken once.
+    The sums (n,) are logarithms, as of ``logsumexp``; each exponential is taken once. Where all
+    logarithms are ``-inf``, the probabilities are zero.
     """
     peak = finite_peaks(log_joint.max(axis=0))
     result = np.subtract(log_joint, peak)
     np.exp(result, out=result)
     total = result.sum(axis=0)
-    result /= total
+    result /= divisors(total)
     return result, safe_log(total) + peak
 
 

@@ -10,13 +10,12 @@ from itertools import product
 import numpy as np
 
 from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian, Product, Sum
-from skcircuits.circuits.inputs.base import LOG_SQRT_2PI
 from skcircuits.circuits.inputs.gaussian import distinct_parameters
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.numerics._arrays import safe_log
-from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, conditional_blocks
-from skcircuits.numerics._patterns import PatternGroup
+from skcircuits.numerics._gaussian_stack import ConditionalBlock, GaussianStack, center_rows
+from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.predictions._closed_forms import NoClosedFormError
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -151,40 +150,17 @@ class GaussianComponents:
     def conditioned(self, X: FloatArray) -> ConditionedRows:
         """Condition on the observed cells of rows."""
         numbers = X[:, self.columns]
-        means = np.repeat(numbers[None], len(self), axis=0)
         logs = np.repeat(safe_log(self.weights)[:, None], len(X), axis=1)
         for j, table in self.tables.items():
             seen = np.flatnonzero(~np.isnan(X[:, j]))
             # Impossible categories have the logarithm -inf, which removes their components
             logs[:, seen] += safe_log(table[:, X[seen, j].astype(np.intp)])
-        blocks: list[ConditionalBlock] = []
-        if len(self.columns):
-            blocks = list(conditional_blocks(self.stack, numbers))
-            logs += self._log_density(numbers, blocks)
-        for block in blocks:
-            missing = block.group.missing[block.group.pattern]
-            completed = self.stack.means[:, missing] + block.offsets.transpose(1, 2, 0)
-            means[:, block.group.rows[:, None], missing] = completed
+        groups = group_patterns(np.isnan(numbers))
+        log_density, centered, blocks = center_rows(self.stack, numbers, groups)
+        logs += log_density
+        means = centered.transpose(0, 2, 1) + self.stack.means[:, None]
+        np.copyto(means, numbers, where=~np.isnan(numbers))  # without rounding
         return ConditionedRows(normalized(logs), means, blocks)
-
-    def _log_density(self, numbers: FloatArray, blocks: list[ConditionalBlock]) -> FloatArray:
-        """Log density of the observed numbers, shape (K, n), from the solved blocks."""
-        stack = self.stack
-        deltas = numbers - stack.means[:, None]
-        missing = np.isnan(deltas)
-        deltas[missing] = 0.0
-        # |x - m|² of the row completed by its mean, in the metric of the whole covariance
-        pulled = deltas @ stack.precisions
-        result = -0.5 * np.einsum("knj,knj->kn", deltas, pulled)
-        result -= 0.5 * stack.log_determinants[:, None]
-        result -= LOG_SQRT_2PI * (~missing[0]).sum(axis=1)
-        for block in blocks:
-            group = block.group
-            own = pulled[:, group.rows[:, None], group.missing[group.pattern]]
-            result[:, group.rows] -= 0.5 * np.einsum("knm,mkn->kn", own, block.offsets)
-            shifts = block.half_log_precisions.reshape(len(self), -1)
-            result[:, group.rows] -= shifts[:, group.pattern]
-        return result
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from skcircuits.numerics._arrays import (
     log1mexp,
     log_ndtr_difference,
     logsumexp,
+    posterior,
 )
 
 
@@ -23,6 +24,15 @@ def test_logsumexp():
             logsumexp(values, axis), scipy_logsumexp(values, axis=axis), rtol=1e-13
         )
     assert logsumexp(np.array([np.inf, 0.0])) == np.inf
+
+
+@pytest.mark.filterwarnings("error")
+def test_posterior_is_zero_where_all_are_impossible():
+    logs = np.log([[1.0, 3.0], [3.0, 1.0]])
+    logs = np.column_stack([logs, [-np.inf, 2.0], [-np.inf, -np.inf]])
+    probabilities, sums = posterior(logs)
+    np.testing.assert_allclose(probabilities, [[0.25, 0.75, 0.0, 0.0], [0.75, 0.25, 1.0, 0.0]])
+    np.testing.assert_allclose(sums, [np.log(4.0), np.log(4.0), 2.0, -np.inf])
 
 
 def test_divisors_and_references():

@@ -55,7 +55,9 @@ from skcircuits.circuits import (
     Gaussian,
     MultivariateGaussian,
     PiecewisePolynomial,
+    Sum,
 )
+from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response
 from skcircuits.predictions._components import GaussianComponents
@@ -488,6 +490,28 @@ def test_rows_far_from_all_points_have_no_expanded_squares():
     form, _ = find_closed_form(problem)
     far = rows_of([[0.3, NAN, 1.0], [1e9, NAN, 1.0]])
     assert form.covers(far, with_variance=False).tolist() == [True, False]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("far", [1e155, -1e200, 1e300])
+def test_rows_too_far_away_for_a_density_are_impossible(far):
+    components = GaussianComponents.of(gaussian_circuit())
+    with pytest.raises(ZeroProbabilityError, match="probability zero"):
+        components.conditioned(np.array([[far, NAN, 0.0], [0.0, far, 1.0]]))
+
+
+def test_components_of_far_rows_under_nearly_equal_columns():
+    rng = np.random.default_rng(0)
+    covariance = np.array([[1.0, 0.9999, 0.3], [0.9999, 1.0, 0.3], [0.3, 0.3, 1.0]])
+    means, weights = rng.normal(size=(3, 3)), np.array([0.2, 0.3, 0.5])
+    units = [MultivariateGaussian((0, 1, 2), mean, covariance) for mean in means]
+    circuit = Circuit(Sum(units, weights=weights))
+    rows = np.array([[60.0, NAN, NAN], [NAN, NAN, -300.0]])
+    found = GaussianComponents.of(circuit).conditioned(rows).weights
+    squares = np.square(np.array([60.0, -300.0]) - means[:, [0, 2]])
+    logs = np.log(weights)[:, None] - 0.5 * squares
+    expected = np.exp(logs - logs.max(axis=0))
+    np.testing.assert_allclose(found, expected / expected.sum(axis=0), rtol=1e-9)
 
 
 def test_kernels_of_mixed_features_need_gaussian_components():
