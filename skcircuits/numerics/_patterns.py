@@ -14,7 +14,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 # Cost of a NumPy call relative to a multiplication, times the calls of each step of a factorisation
 _CALL_WORK = 10_000
 HASHED_WORDS = 2**16  # at once: they stay in the cache
-_TABLE_BITS = 16  # patterns of so few columns are found by a lookup table, not by sorting
+# Patterns of so few columns are integers, and found by a lookup table unless rows are few
+_TABLE_BITS, _TABLE_CODES_PER_ROW = 16, 16
 # Digits of squared distances that count in k-means, in units of about a standard deviation
 _DIGITS = 9
 
@@ -144,16 +145,19 @@ def _joined(groups: list[PatternGroup], n_columns: int) -> PatternGroup:
 def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:
     """Distinct rows of a Boolean table, and the inverse: ``missing == patterns[inverse]``."""
     n_rows, n_columns = missing.shape
-    if n_rows == 1:
-        return missing, np.zeros(1, dtype=np.int64)
+    if n_rows == 1 or not missing.any():
+        return missing[:1], np.zeros(n_rows, dtype=np.int64)
     if n_columns <= _TABLE_BITS:
-        # Rows as integers: a count of all codes finds the patterns without a sort
+        # Rows as integers: for many rows, a count of all codes finds the patterns without a sort
         codes = np.zeros(n_rows, dtype=np.int64)
         for j, column in enumerate(missing.T):  # a product would copy the table as integers
             codes |= column.astype(np.int64) << j
-        present = np.bincount(codes, minlength=1 << n_columns) > 0
-        inverse = (np.cumsum(present) - 1)[codes]
-        found = np.flatnonzero(present)
+        if 1 << n_columns > _TABLE_CODES_PER_ROW * n_rows:
+            found, inverse = np.unique(codes, return_inverse=True)
+        else:
+            present = np.bincount(codes, minlength=1 << n_columns) > 0
+            inverse = (np.cumsum(present) - 1)[codes]
+            found = np.flatnonzero(present)
         return (found[:, None] >> np.arange(n_columns) & 1).astype(bool), inverse
     # Eight cells a byte, eight bytes a word: few words to compare
     packed = np.packbits(missing, axis=1)

@@ -9,6 +9,7 @@ much the states next to the found ones hold tells how much is missing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,12 @@ from scipy.special import logsumexp, softmax
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import integers, log_probs_at
-from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import BoolArray, DiscreteTarget, FloatArray, IntArray
 
 # Numbers of states that are kept: at first and, if they miss less than so many times what they
 # hold, at last, fewer where each state is next to many others.
 FIRST_KEPT, HOPELESS, MAX_KEPT, MAX_NEXT = 300, 3.0, 4000, 4e5
-# Number of candidates beside each state (several lead to one state), and of rounds of the search.
-MAX_CANDIDATES, MAX_ROUNDS = 5, 12
+MAX_ROUNDS = 12
 # Number of ascents from samples and from random states each, and of their sweeps.
 N_ASCENTS, MAX_SWEEPS = 10, 10
 
@@ -172,110 +171,111 @@ def probable_states(
     rng = np.random.default_rng(0)  # equal samples have equal errors
     counts = state_counts(target, samples.shape[1])
     anywhere = rng.integers(counts, size=(N_ASCENTS, len(counts))).astype(np.float64)
-    best = np.argsort(-log_probabilities(target, samples), kind="stable")[:N_ASCENTS]
+    best = _largest(log_probabilities(target, samples), N_ASCENTS)
     tops = _ascend(target, np.concatenate([anywhere, samples[best]]), counts)
-    rows, log_prob = _most_probable(target, tops[:0], tops, 1)[:2]
-    log_missed = _log_missed(target, rows, log_prob, counts, rng)
+    integers = rng.integers(np.iinfo(np.int64).max, size=(len(counts), int(counts.max(initial=0))))
+    found = _States.of(target, tops, integers).most_probable(1)
+    log_missed = logsumexp(_next_to(target, found, found, integers).log_prob)
     # With independent variables, all states hold the exponential of this times the mode.
-    if log_missed - log_prob.max(initial=-np.inf) > np.log(np.log(MAX_KEPT)):
-        return rows, log_prob, log_missed
-    rows = np.concatenate([samples, tops])
-    for n_kept in (FIRST_KEPT, int(np.clip(MAX_NEXT / counts.sum(), FIRST_KEPT, MAX_KEPT))):
-        rows, log_prob = _search(target, rows, n_kept)
-        log_missed = _log_missed(target, rows, log_prob, counts, rng)
-        if log_missed - logsumexp(log_prob) > np.log(HOPELESS):
-            break
-    return rows, log_prob, log_missed
+    if log_missed - found.log_prob.max(initial=-np.inf) <= np.log(np.log(MAX_KEPT)):
+        found = _States.of(target, np.concatenate([samples, tops]), integers)
+        for n_kept in (FIRST_KEPT, int(np.clip(MAX_NEXT / counts.sum(), FIRST_KEPT, MAX_KEPT))):
+            found = _search(target, found.most_probable(n_kept), integers, n_kept)
+            log_missed = logsumexp(_next_to(target, found, found, integers).log_prob)
+            if log_missed - logsumexp(found.log_prob) > np.log(HOPELESS):
+                break
+    return found.rows, log_probabilities(target, found.rows), log_missed
 
 
-def _search(target: DiscreteTarget, rows: FloatArray, n_kept: int) -> tuple[FloatArray, FloatArray]:
-    """Add the most probable states next to rows until they do not change."""
-    rows, log_prob, is_new = _most_probable(target, rows[:0], rows, n_kept)
+@dataclass(frozen=True)
+class _States:
+    """Distinct possible states."""
+
+    rows: FloatArray  # (n, d)
+    keys: IntArray  # (n,), sums of random integers, one for each state of each variable
+    log_prob: FloatArray
+
+    @classmethod
+    def of(cls, target: DiscreteTarget, rows: FloatArray, integers: IntArray) -> _States:
+        keys = integers[np.arange(len(integers)), rows.astype(np.int64)].sum(axis=1)
+        first = np.sort(np.unique(keys, return_index=True)[1])
+        log_prob = log_probabilities(target, rows[first])
+        return cls(rows[first], keys[first], log_prob).at(log_prob > -np.inf)
+
+    def most_probable(self, n_kept: int) -> _States:
+        return self.at(_largest(self.log_prob, n_kept))
+
+    def at(self, which: BoolArray | IntArray) -> _States:
+        return _States(self.rows[which], self.keys[which], self.log_prob[which])
+
+
+def _search(target: DiscreteTarget, found: _States, integers: IntArray, n_kept: int) -> _States:
+    """Add the most probable states next to known ones until they do not change."""
+    latest = found
     for _ in range(MAX_ROUNDS):
-        around = _next_to(target, rows[is_new], log_prob[is_new], n_kept)
-        rows, log_prob, is_new = _most_probable(target, rows, around, n_kept)
-        if not is_new.any():
+        least = found.log_prob[-1] if len(found.keys) == n_kept else -np.inf
+        others = _next_to(target, latest, found, integers, least).most_probable(n_kept)
+        if not len(others.keys):
             break
-    return rows, log_prob
+        joint = _States(*map(np.concatenate, zip(vars(found).values(), vars(others).values())))
+        best = _largest(joint.log_prob, n_kept)
+        latest = joint.at(best[best >= len(found.keys)])
+        found = joint.at(best)
+    return found
 
 
-def _log_missed(
+def _next_to(
     target: DiscreteTarget,
-    rows: FloatArray,
-    log_prob: FloatArray,
-    counts: IntArray,
-    rng: np.random.Generator,
-) -> float:
-    """Log sum of the probabilities of the states next to rows, each counted once."""
-    # A state has the sum of random integers of its variables as key.
-    integers = [rng.integers(np.iinfo(np.int64).max, size=k, dtype=np.int64) for k in counts]
-    codes = rows.astype(np.int64)
-    own = sum(numbers[code] for numbers, code in zip(integers, codes.T))
-    keys, values = [own], [np.full(len(rows), -np.inf)]
-    for variable, moved in _moves(target, rows, log_prob):
-        numbers = integers[variable]
-        keys.append((own[:, None] - numbers[codes[:, [variable]]] + numbers).ravel())
-        values.append(moved.ravel())
-    # The first of equal keys: that of a row itself, where it is one of them.
-    first = np.unique(np.concatenate(keys), return_index=True)[1]
-    return logsumexp(np.concatenate(values)[first])
+    origin: _States,
+    known: _States,
+    integers: IntArray,
+    least: float = -np.inf,
+) -> _States:
+    """Give the states that differ from some in one variable, are not known and exceed `least`."""
+    own = origin.rows.astype(np.int64)
+    conditionals = dict(full_conditionals(target, origin.rows))
+    moving = np.fromiter(conditionals, dtype=np.int64)
+    # One column for every state of every variable that can change.
+    counts = np.array([table.shape[1] for table in conditionals.values()], dtype=np.int64)
+    variables, starts = np.repeat(moving, counts), np.cumsum(counts) - counts
+    states = np.arange(counts.sum()) - np.repeat(starts, counts)
+    tables = np.concatenate([np.zeros((len(own), 0)), *conditionals.values()], axis=1)
+    current = own[:, moving] + starts
+    ratios = tables - np.repeat(np.take_along_axis(tables, current, axis=1), counts, axis=1)
+    np.put_along_axis(ratios, current, -np.inf, axis=1)  # a state is not next to itself
+    row, column = (ratios > (least - origin.log_prob)[:, None]).nonzero()
+    variables, states = variables[column], states[column]
+    changes = integers[variables, states] - integers[variables, own[row, variables]]
+    # Of equal keys the first counts: that of a known state, if it is one.
+    n_known = len(known.keys)
+    first = np.unique(np.concatenate([known.keys, origin.keys[row] + changes]), return_index=True)[
+        1
+    ]
+    first = first[first >= n_known] - n_known
+    rows = origin.rows[row[first]]
+    rows[np.arange(len(first)), variables[first]] = states[first]
+    keys = origin.keys[row[first]] + changes[first]
+    return _States(rows, keys, origin.log_prob[row[first]] + ratios[row[first], column[first]])
+
+
+def _largest(values: FloatArray, n: int) -> IntArray:
+    """Indices of the largest values in descending order, of equal ones the first."""
+    least = np.partition(values, -n)[-n] if n < len(values) else -np.inf
+    which = (values >= least).nonzero()[0]
+    return which[np.argsort(-values[which], kind="stable")[:n]]
 
 
 def _ascend(target: DiscreteTarget, rows: FloatArray, counts: IntArray) -> FloatArray:
     """Give each variable in turn its most probable state, until none changes."""
     rows = rows.copy()
-    for _ in range(MAX_SWEEPS):
-        before = rows.copy()
-        for variable in np.flatnonzero(counts > 1).tolist():
-            along = log_probabilities_along(target, rows, variable, int(counts[variable]))
-            own = rows[:, variable].astype(np.int64)
-            gained = along.max(axis=1) > along[np.arange(len(rows)), own]
-            rows[gained, variable] = along.argmax(axis=1)[gained]
-        if (rows == before).all():
+    moving = np.flatnonzero(counts > 1)
+    n_unchanged = 0
+    for variable in np.tile(moving, MAX_SWEEPS).tolist():
+        along = log_probabilities_along(target, rows, variable, int(counts[variable]))
+        own = rows[:, variable].astype(np.int64)
+        gained = along.max(axis=1) > along[np.arange(len(rows)), own]
+        rows[gained, variable] = along.argmax(axis=1)[gained]
+        n_unchanged = 0 if gained.any() else n_unchanged + 1
+        if n_unchanged == len(moving):
             break
     return rows
-
-
-def _moves(
-    target: DiscreteTarget, rows: FloatArray, log_prob: FloatArray
-) -> Iterator[tuple[int, FloatArray]]:
-    """Log probabilities of rows with any state of a variable, (n, k), for every variable."""
-    for variable, table in full_conditionals(target, rows):
-        own = rows[:, [variable]].astype(np.int64)
-        with np.errstate(invalid="ignore"):
-            values = log_prob[:, None] + table - np.take_along_axis(table, own, axis=1)
-        # Nothing is known around impossible states.
-        yield variable, np.where(np.isnan(values), -np.inf, values)
-
-
-def _next_to(
-    target: DiscreteTarget, rows: FloatArray, log_prob: FloatArray, n_kept: int
-) -> FloatArray:
-    """Give the most probable states that differ from rows in one variable."""
-    variables, which, states, parts = [], [], [], []
-    for variable, moved in _moves(target, rows, log_prob):
-        row, state = np.indices(moved.shape).reshape(2, -1)
-        which.append(row)
-        states.append(state)
-        parts.append(moved.ravel())
-        variables.append(np.full(moved.size, variable))
-    if not parts:
-        return rows[:0]
-    values = np.concatenate(parts)
-    best = np.argsort(-values, kind="stable")[: MAX_CANDIDATES * n_kept]
-    best = best[values[best] > -np.inf]
-    found = rows[np.concatenate(which)[best]]
-    found[np.arange(len(best)), np.concatenate(variables)[best]] = np.concatenate(states)[best]
-    return found
-
-
-def _most_probable(
-    target: DiscreteTarget, known: FloatArray, others: FloatArray, n_kept: int
-) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Keep the most probable distinct rows, with log probabilities, and whether they are new."""
-    rows = np.concatenate([known, others])
-    first = unique_rows(rows)[0]
-    log_prob = log_probabilities(target, rows[first])
-    best = np.argsort(-log_prob, kind="stable")[:n_kept]
-    best = best[log_prob[best] > -np.inf]
-    return rows[first[best]], log_prob[best], first[best] >= len(known)
