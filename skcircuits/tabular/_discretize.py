@@ -110,6 +110,11 @@ class Discretizer:
         return states
 
     @cached_property
+    def keeps_cells(self) -> BoolArray:
+        """Mask of the columns whose cells are the states, shape (d,)."""
+        return self._are_own_states & np.array([own is None for own in self.groups])
+
+    @cached_property
     def _are_own_states(self) -> BoolArray:
         """Mask of the columns whose values are 0, 1, ..., their own states, shape (d,)."""
         return np.array(

@@ -241,19 +241,22 @@ def observed_tree(
     alone = weight @ layout.one_hot(codes) + pseudo_count / layout.cardinalities[layout.owner]
     alone /= layout.sum_states(alone)[layout.owner]
     nodes, pairs = alone.copy(), np.zeros_like(observed)
-    for parent, child in edges_of(parents[None])[0].tolist():
-        above, below = np.flatnonzero(layout.owner == parent), np.flatnonzero(layout.owner == child)
-        has_both = (codes[:, [parent, child]] >= 0).all(axis=1)
-        together = float(np.average(has_both, weights=weight))
-        joint = together * observed[np.ix_(above, below)]
+    edges = edges_of(parents[None])[0]
+    has_both = (codes[:, edges] >= 0).all(axis=2)
+    fractions = np.average(has_both, axis=0, weights=weight)
+    for (parent, child), together in zip(edges.tolist(), fractions.tolist(), strict=True):
+        above, below = layout.states_of(parent), layout.states_of(child)
+        joint = together * observed[above, below]
         joint += (1.0 - together) * np.outer(alone[above], alone[below])
         # Tables of two edges come from different rows: conditionals fit together, marginals do not
         totals = joint.sum(axis=1, keepdims=True)
-        given = np.divide(joint, totals, out=np.full_like(joint, 1 / len(below)), where=totals > 0)
-        table = given * nodes[above, None]
+        given = np.divide(
+            joint, totals, out=np.full_like(joint, 1 / joint.shape[1]), where=totals > 0
+        )
+        table = given * nodes[above][:, None]
         nodes[below] = table.sum(axis=0)
-        pairs[np.ix_(above, below)] = table
-        pairs[np.ix_(below, above)] = table.T
+        pairs[above, below] = table
+        pairs[below, above] = table.T
     np.fill_diagonal(pairs, nodes)
     return ChowLiuTree(layout, parents, PairStatistics(nodes, pairs))
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from skcircuits.circuits import Product, Sum
-from skcircuits.circuits.structure.units import Unit
+from skcircuits.circuits import Sum
+from skcircuits.circuits.structure.units import Unit, linked_product
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import draw_states
@@ -157,6 +157,11 @@ class StateLayout:
         self.owner: IntArray = np.repeat(np.arange(self.n_variables), self.cardinalities)
         self.own_state: IntArray = np.arange(self.n_states) - self.offsets[self.owner]
 
+    def states_of(self, variable: int) -> slice:
+        """Flat numbers of the states of a variable."""
+        first = self.offsets[variable]
+        return slice(first, first + self.cardinalities[variable])
+
     @cached_property
     def pairs(self) -> tuple[IntArray, IntArray]:
         """The two variables of every pair, pairs with tables of one shape together."""
@@ -275,9 +280,11 @@ def conditional_tables(model: PairTables, parents: IntArray) -> list[FloatArray]
     layout = model.layout
     tables = []
     for variable, above in enumerate(parents.tolist()):
-        states = np.flatnonzero(layout.owner == variable)
-        rows = np.flatnonzero(layout.owner == above)
-        joint = model.pairs[np.ix_(rows, states)] if above >= 0 else model.nodes[None, states]
+        states = layout.states_of(variable)
+        is_root = above < 0
+        joint = (
+            model.nodes[None, states] if is_root else model.pairs[layout.states_of(above), states]
+        )
         tables.append(joint / joint.sum(axis=1, keepdims=True))
     return tables
 
@@ -291,13 +298,13 @@ def _conditional_units(
         return [make_input(variable, probabilities) for probabilities in conditionals]
     indicators = np.eye(conditionals.shape[1])
     branches = [
-        Product([make_input(variable, indicator), *(subtree[state] for subtree in subtrees)])
+        linked_product((make_input(variable, indicator), *(subtree[state] for subtree in subtrees)))
         for state, indicator in enumerate(indicators)
     ]
     # A constant column needs no sum.
     if len(branches) == 1:
         return [branches[0]] * len(conditionals)
-    return [Sum(branches, weights=list(probabilities)) for probabilities in conditionals]
+    return [Sum(branches, weights=probabilities) for probabilities in conditionals]
 
 
 class TreeInference:

@@ -357,17 +357,18 @@ def rebuild(
     """
     built: dict[int, Unit] = {}
     for unit in topological_order(root):
-        children = [built[id(child)] for child in unit.children]
+        children = tuple([built[id(child)] for child in unit.children])
         is_kept = weights_of is None and all(map(is_, children, unit.children))
         if not isinstance(unit, Sum | Product):
             built[id(unit)] = leaf_of(unit)
         elif is_kept:
             built[id(unit)] = unit
-        elif isinstance(unit, Sum):
-            weights = unit.weights if weights_of is None else weights_of(unit)
-            built[id(unit)] = Sum(children, weights=weights)
+        elif isinstance(unit, Product):
+            built[id(unit)] = linked_product(children)
+        elif weights_of is None:
+            built[id(unit)] = linked_sum(children, unit.weights)
         else:
-            built[id(unit)] = Product(children)
+            built[id(unit)] = Sum(children, weights=weights_of(unit))
     return built[id(root)]
 
 

@@ -210,8 +210,7 @@ class NewStates:
     def learn(cls, rows, is_categorical, numbers):
         """Learn from training rows as they came: their states may have been joined since."""
         log_masses = {
-            j: _log_new_mass(rows.X[:, j], rows.weight)
-            for j in [*np.flatnonzero(is_categorical).tolist(), *numbers]
+            j: rows.log_new_mass(j) for j in [*np.flatnonzero(is_categorical).tolist(), *numbers]
         }
         return cls(log_masses, numbers)
 
@@ -244,11 +243,8 @@ class SharedStates:
     inside: np.ndarray
 
     @classmethod
-    def learn(cls, known, cells, weight):
-        """Share the states of some increasing integers; None if no others are between them.
-
-        `cells` (n,) with `weight` (n,): the column in the training rows.
-        """
+    def learn(cls, known, rows, column):
+        """Share the states of some increasing integers; None if no others are between them."""
         steps = np.diff(known)
         if not (known == np.floor(known)).all() or not 1.0 <= steps.max(initial=0.0) < MAX_GRID:
             return None
@@ -260,17 +256,18 @@ class SharedStates:
             return None
         owners = known[np.abs(numbers[:, None] - known).argmin(axis=1)]
         is_new = ~np.isin(numbers, known)
+        cells, weight = rows.X[:, column], rows.weight
         n_rows = weight[~np.isnan(cells)].sum()
         # The third of new numbers that lies between the known ones
-        n_new = np.exp(_log_new_mass(cells, weight)) * (n_rows + 1.0) / (3.0 * is_new.sum())
+        n_new = np.exp(rows.log_new_mass(column)) * (n_rows + 1.0) / (3.0 * is_new.sum())
         # Missing cells are sorted behind all numbers
         place = np.minimum(np.searchsorted(numbers, cells), len(numbers) - 1)
-        rows = np.bincount(place, weight * (numbers[place] == cells), minlength=len(numbers))
-        rows[is_new] = min(_MOST_NEW, n_new)
+        counts = np.bincount(place, weight * (numbers[place] == cells), minlength=len(numbers))
+        counts[is_new] = min(_MOST_NEW, n_new)
         # A point of a grid need not have any row
-        rows[~is_new] = np.maximum(rows[~is_new], 1.0)
-        totals = np.bincount(np.searchsorted(known, owners), rows)
-        return cls(numbers, owners, rows / totals[np.searchsorted(known, owners)])
+        counts[~is_new] = np.maximum(counts[~is_new], 1.0)
+        totals = np.bincount(np.searchsorted(known, owners), counts)
+        return cls(numbers, owners, counts / totals[np.searchsorted(known, owners)])
 
     def shared(self, unit):
         """Input unit over all numbers, from one over the known ones."""
@@ -295,7 +292,7 @@ def with_new_integers(circuit, rows, is_integral):
     found = {
         j: own
         for j, known in numbers_with_masses(circuit, rows.X, ~is_integral).items()
-        if (own := SharedStates.learn(known, rows.X[:, j], rows.weight)) is not None
+        if (own := SharedStates.learn(known, rows, j)) is not None
     }
     if not found:
         return circuit, {}
@@ -333,16 +330,6 @@ def numbers_with_masses(circuit: Circuit, X: np.ndarray, is_categorical: np.ndar
 def without_others(numbers, X):
     """Those columns of which no row of `X` (n, d) has other numbers than these."""
     return {j: own for j, own in numbers.items() if np.isin(X[~np.isnan(X[:, j]), j], own).all()}
-
-
-def _log_new_mass(cells, weight):
-    """Log probability that the next cell has a state that none of these (n,) has."""
-    seen = ~np.isnan(cells)
-    _, states = np.unique(cells[seen], return_inverse=True)
-    counts = np.bincount(states, weight[seen])
-    n_single = np.count_nonzero((counts > 0) & (counts <= 1))
-    # Good-Turing: as probable as the states that occurred once
-    return float(np.log((n_single + 0.5) / (counts.sum() + 1.0)))
 
 
 def _log_fraction(x, numbers):

@@ -660,9 +660,16 @@ class ColumnStates:
 
     def in_original_units(self, circuit):
         """Replace units over states by units over the numbers behind them."""
-        return with_other_units(
-            circuit, lambda unit: self.original_unit(unit.variable, unit.probabilities)
-        )
+
+        keeps_cells = self.discretizer.keeps_cells
+
+        def original(unit):
+            is_written_best = isinstance(unit, Indicator) or unit.probabilities.max() < 1.0
+            if keeps_cells[unit.variable] and is_written_best:
+                return unit
+            return self.original_unit(unit.variable, unit.probabilities)
+
+        return with_other_units(circuit, original)
 
 
 class StatesMixin:

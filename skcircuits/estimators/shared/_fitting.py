@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from numbers import Real
 from typing import Any, ClassVar
@@ -89,6 +90,22 @@ class TrainingRows:
         """Whether any cell is missing of a column that has others, from which it may be learned."""
         is_missing = np.isnan(self.X if self.states is None else self.states)
         return bool((is_missing.any(axis=0) & ~is_missing.all(axis=0)).any())
+
+    def log_new_mass(self, column):
+        """Log probability that the next cell of a column has a state that no row has."""
+        if column not in self._log_new_masses:
+            seen = ~np.isnan(self.X[:, column])
+            _, states = np.unique(self.X[seen, column], return_inverse=True)
+            counts = np.bincount(states, self.weight[seen])
+            n_single = np.count_nonzero((counts > 0) & (counts <= 1))
+            # Good-Turing: as probable as the states that occurred once
+            log_mass = float(np.log((n_single + 0.5) / (counts.sum() + 1.0)))
+            self._log_new_masses[column] = log_mass
+        return self._log_new_masses[column]
+
+    @cached_property
+    def _log_new_masses(self):
+        return {}
 
     def take(self, indices):
         """Select rows."""
