@@ -660,7 +660,6 @@ class ColumnStates:
 
     def in_original_units(self, circuit):
         """Replace units over states by units over the numbers behind them."""
-
         keeps_cells = self.discretizer.keeps_cells
 
         def original(unit):

@@ -425,7 +425,7 @@ def _read_interval(column: Column, constraint: Any) -> NumberSet:
         is_closed = [constraint.closed in ("both", side) for side in ("left", "right")]
         return NumberSet.union([Interval(low, high, *is_closed)])
     point = _read_number(column, constraint)
-    return NumberSet.points([point])
+    return NumberSet.union([Interval(point, point)])
 
 
 def _read_number(column: Column, value: Any, constraint: Any = None) -> float:
