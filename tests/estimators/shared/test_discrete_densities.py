@@ -28,6 +28,7 @@ from skcircuits.circuits import (
     kl_divergence,
 )
 from skcircuits.estimators.shared._completion import SharedStates
+from skcircuits.estimators.shared._fitting import TrainingRows
 
 DENSITIES = {
     "tree": ChowLiuDensity(random_state=0),
@@ -137,8 +138,9 @@ def test_memory_for_new_integers_does_not_grow_with_their_number_times_that_of_r
     cells = np.random.default_rng(0).choice([0.0, 1.0, 50.0, 150.0], 100_000)
     cells[:10] = np.nan
     known = np.unique(cells[10:])
+    rows = TrainingRows.of(cells[:, None], None)
     tracemalloc.start()
-    states = SharedStates.learn(known, cells, np.ones(len(cells)))
+    states = SharedStates.learn(known, rows, 0)
     assert tracemalloc.get_traced_memory()[1] < 60 * cells.nbytes / 8
     tracemalloc.stop()
     totals = np.bincount(np.searchsorted(known, states.owners), states.inside)
