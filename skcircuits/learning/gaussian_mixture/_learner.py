@@ -39,6 +39,7 @@ from skcircuits.protocols import FloatArray, IntArray
 
 _SINGLE_TOL = 0.1  # of the tolerance: all starts of a single component end as one
 _START_STEPS = 10  # iterations each start gets before the best one goes on
+_BOUND_DIGITS = 9  # of nats per row, by which starts are compared
 # Iterations in which the strength of the prior is learned: not in the first ones, after which
 # starts are compared, and in which a location model completes columns as if independent. One
 # Gaussian, which starts near its end, has none of these.
@@ -146,7 +147,8 @@ def start_mixtures(
         for _ in range(min(_START_STEPS, settings.max_iter - 1)):
             # In step, so that their posteriors are of equally many iterations
             starts = [_step(table, state, settings) for state in starts]
-    return sorted(starts, key=lambda state: -state.lower_bound)[:n_mixtures]
+    # Starts that differ in the order of components alone keep theirs: rounding would choose
+    return sorted(starts, key=lambda state: -round(state.lower_bound, _BOUND_DIGITS))[:n_mixtures]
 
 
 def begin_again(state: MixtureState) -> MixtureState:
