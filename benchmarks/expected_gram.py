@@ -21,9 +21,8 @@ from skcircuits.kernels import RBF, Hamming, expected_kernel_matrix
 from skcircuits.kernels import _points as evaluation
 from skcircuits.kernels._points import posterior_weights
 from skcircuits.kernels.families.base import structure_of
-from skcircuits.kernels.pairs._evaluation import expected_kernels
+from skcircuits.kernels.pairs._evaluation import CircuitBatch, expected_kernels
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
-from skcircuits.kernels.pairs._sides import CircuitBatch
 
 N_CIRCUITS = 200
 WIDTH = 32

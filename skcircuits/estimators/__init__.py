@@ -3,14 +3,15 @@
 from skcircuits.estimators.automatic.density import AutomaticDensity
 from skcircuits.estimators.automatic.stacking import StackingDensity
 from skcircuits.estimators.bbis import BBISWeighter
-from skcircuits.estimators.chow_liu import ChowLiuDensity
+from skcircuits.estimators.chow_liu import ChowLiuDensity, HiddenChowLiuDensity
 from skcircuits.estimators.continuous_mixture import ContinuousMixtureDensity
-from skcircuits.estimators.expected_prediction_classifier import ExpectedPredictionClassifier
-from skcircuits.estimators.expected_prediction_regressor import ExpectedPredictionRegressor
 from skcircuits.estimators.expected_prediction_svr import ExpectedPredictionSVR
+from skcircuits.estimators.expected_predictions import (
+    ExpectedPredictionClassifier,
+    ExpectedPredictionRegressor,
+)
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.graphical_svgd import GraphicalSVGDSampler
-from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.imputer import CircuitImputer
 from skcircuits.estimators.moat import MoATDensity
 from skcircuits.estimators.pooling import PooledEstimate, pool, pool_models

@@ -46,8 +46,8 @@ from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._collapsed import estimated_seconds
 from skcircuits.stein._ridge import UNIFORM_ERROR
 from skcircuits.stein._targets import is_continuous, state_counts
+from skcircuits.stein.discrepancy import positive_curvatures, thin_columns
 from skcircuits.stein.gram import collapse_cells
-from skcircuits.stein.thinning import positive_curvatures, thin_columns
 
 # Estimated time for which a fraction of the variables is collapsed.
 _MAX_COLLAPSE_SECONDS = 10.0

@@ -1,13 +1,24 @@
-"""Density estimation by Chow-Liu trees and their mixtures."""
+"""Density estimation by Chow-Liu trees, their mixtures, and latent Chow-Liu trees."""
 
+import itertools
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import TABLE_CONSTRAINTS, Interval, inherit_documentation
+from skcircuits.estimators._base import (
+    TABLE_CONSTRAINTS,
+    Interval,
+    StrOptions,
+    inherit_documentation,
+)
+from skcircuits.estimators.shared._completion import without_others
 from skcircuits.estimators.shared._density import DiscreteDensity
-from skcircuits.estimators.shared._fitting import drive, stages
+from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
+from skcircuits.learning._columns import FEW_VALUES, describe_column
+from skcircuits.learning.latent_tree._emissions import LatentRows, collinear_columns
+from skcircuits.learning.latent_tree._learner import LatentSchedule, learn_latent_tree
 from skcircuits.trees._chow_liu import (
     TreeMixture,
     complete_rows,
@@ -146,3 +157,281 @@ class ChowLiuDensity(DiscreteDensity):
             context=context,
         )
         return result.state, result.n_iter
+
+
+_N_STATES = (16, 32, 64, 128, 256)
+_MAX_CHOICE_ROWS = 10_000
+# Probabilities of boxes are exact in so many joint columns
+_BOX_COLUMNS = 3
+
+
+@inherit_documentation
+class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
+    """Hidden Chow-Liu tree (HCLT): a tree of latent variables, one for each column.
+
+    The tree is the Chow-Liu tree of the columns. Each of its vertices is replaced by a latent
+    variable with `n_latent_states` states that emits the column. The parameters are learned by
+    on-line expectation maximisation, initialised by clusters of the rows. The circuit is dense:
+    every query takes a few matrix products per column, so that these models are fast for their
+    size.
+
+    Parameters
+    ----------
+    n_latent_states : "auto" or int, default="auto"
+        Number of states of each latent variable. ``"auto"`` doubles it, from 16 to 256, as long as
+        it is less than the number of training rows and the likelihood of the validation rows
+        increases, learning from at most 10,000 rows. It is 16 if no rows are held out.
+    pseudo_count : float, default=0.5
+        Weight of the prior of every transition and emission. If a number determines a category,
+        0.05 follows the threshold more closely.
+    max_iter : int, default=60
+        Maximum number of iterations over the rows. The step size decreases, and the last three
+        iterations use all rows at once.
+    tol : float, default=1e-4
+        Minimum improvement of the validation score that counts for `n_iter_no_change`.
+    n_iter_no_change : int, default=8
+        Number of iterations without improvement after which the fit is stopped.
+    max_joint_columns : int, default=8
+        Maximum number of numerical columns that share a latent variable and have a joint normal
+        distribution in each of its states. Such groups consist of columns that explain at least
+        half of each other's variance. The likelihood of the validation rows decides between such
+        groups, groups of at most three columns, and no groups. Probabilities of boxes are exact if
+        at most three columns of a group are bounded, which always holds for 3. With 1 there are no
+        groups. Columns with point masses are not grouped, except for columns on fine grids, which
+        then have densities.
+    point_masses : bool or "frequent", default=True
+        Whether single numbers may have a positive probability. These are the values of columns of
+        few evenly spaced integers (which are treated as categories), all points of the grid on
+        which a column was recorded (integers, multiples of .005) if there are at most 256 points
+        with at least ten rows each on average, and values of other columns that are repeated very
+        often. With ``"frequent"``, points of grids have densities, and if False, every number has.
+        All rows decide, also those that are held out. Only densities with equal `point_masses` can
+        be compared and mixed.
+
+    Attributes
+    ----------
+    circuit_ : Circuit
+        The density in original units; smooth and structured-decomposable.
+    parents_ : ndarray of shape (n_features_in_,)
+        The tree: parent of each column, -1 at the root.
+    joint_columns_ : tuple of tuple of int
+        Groups of columns with joint normal distributions. The first column of a group represents it
+        in the tree and is the parent of the others.
+    validation_scores_ : list of float
+        Mean log probability of the cells of the validation rows after each iteration (for joint
+        columns, the log density in standardised units).
+    n_iter_ : int
+        Number of iterations.
+    n_latent_states_ : int
+        Number of states of each latent variable.
+    bin_edges_ : tuple of ndarray or None
+        Bin edges of numerical columns, which are used only for the tree and the initialisation;
+        None for columns whose values are the states.
+
+    See Also
+    --------
+    ChowLiuDensity : The tree without latent variables.
+    StrudelDensity : Deterministic circuits, for exact most probable completions.
+
+    Notes
+    -----
+    Categories, and up to twelve evenly spaced integers, have categorical emissions; integers that
+    did not occur in `fit` are treated as new categories. Other numerical columns have histograms on
+    quantiles of the column, with exponential tails and with point masses at values that are
+    repeated very often, or joint normal distributions with similar columns. The likelihood of a
+    number is the probability of the interval in which it was recorded, so that frequent values do
+    not lead to an unbounded density. The smoothing of counts over neighbouring intervals is chosen
+    by leaving out each row of a latent state. Counts are not smoothed across values at which the
+    frequencies of a category change abruptly.
+
+    References
+    ----------
+    .. [1] Liu and Van den Broeck, "Tractable Regularization of Probabilistic Circuits",
+       NeurIPS 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcircuits import HiddenChowLiuDensity
+    >>> rng = np.random.default_rng(0)
+    >>> X = (rng.random((500, 1)) + 0.3 * rng.normal(size=(500, 4)) > 0.5).astype(float)
+    >>> density = HiddenChowLiuDensity(n_latent_states=4, random_state=0).fit(X)
+    >>> bool(density.score(X) > np.log(1 / 16))
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **ValidationMixin._validation_constraints,
+        "n_latent_states": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "pseudo_count": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "max_joint_columns": [Interval(Integral, 1, None, closed="left")],
+        "point_masses": ["boolean", StrOptions({"frequent"})],
+        **TABLE_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        *,
+        n_latent_states="auto",
+        pseudo_count=0.5,
+        max_iter=60,
+        tol=1e-4,
+        n_iter_no_change=8,
+        validation_fraction=0.1,
+        max_joint_columns=8,
+        point_masses=True,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_latent_states = n_latent_states
+        self.pseudo_count = pseudo_count
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.validation_fraction = validation_fraction
+        self.max_joint_columns = max_joint_columns
+        self.point_masses = point_masses
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.verbose = verbose
+
+    _max_categories = FEW_VALUES
+
+    def _prepare_rows(self, rows, groups=None):
+        super()._prepare_rows(rows, groups)
+        # Of all rows: those that are held out may not decide which values have point masses
+        self._facts = {
+            j: describe_column(j, rows.X[:, j], rows.weight, 0, self.point_masses)
+            for j in np.flatnonzero(~self._has_categories).tolist()
+        }
+
+    def _fit_rows(self, rows, generator):
+        layout = self._states.layout
+        latent = LatentRows(
+            self._cells(rows),
+            rows.weight,
+            rows.codes,
+            layout,
+            self._has_categories,
+            self._facts,
+        )
+        # Training rows are the more likely the more parameters there are
+        can_choose = rows.validation.X is not rows.X
+        # A state for each row describes them all, and few held-out rows decide by chance
+        n_rows = len(rows.X) if can_choose else 0
+        numbers = tuple(n for n in _N_STATES if n == _N_STATES[0] or n // 2 < n_rows)
+        if self.n_latent_states != "auto":
+            numbers = (int(self.n_latent_states),)
+        # As many as allowed, as many as boxes are exact in, and none: held-out rows choose
+        sizes = {self.max_joint_columns, min(self.max_joint_columns, _BOX_COLUMNS), 1}
+        shapes = [()]
+        if can_choose:
+            found = [collinear_columns(latent, size) for size in sorted(sizes, reverse=True)]
+            shapes = list(dict.fromkeys(found))
+        if len(numbers) == len(shapes) == 1:
+            result = self._learn(latent, *numbers, rows, generator)
+            self.n_latent_states_, self.joint_columns_ = *numbers, ()
+        else:
+            result = self._choose(latent, shapes, numbers, rows, generator)
+        self.validation_scores_ = result.scores
+        self.n_iter_ = result.n_iter
+        vars(self).update(self._attributes(result.state))
+
+    def _choose(self, latent, shapes, numbers, rows, generator):
+        """The best pass, with and without joint columns, and with the best number of states."""
+        # With many rows, a subset shows which candidates are worth their time
+        tried, shown = latent, rows
+        if len(rows.X) > _MAX_CHOICE_ROWS:
+            tried = latent.take(generator.permutation(len(rows.X))[:_MAX_CHOICE_ROWS])
+            some = generator.permutation(len(rows.validation.X))[:_MAX_CHOICE_ROWS]
+            shown = replace(rows, validation=rows.validation.take(some))
+        held_out = self._cells(shown.validation)
+        best, best_density = None, -np.inf
+        names = [f"{n} states" for n in numbers] * len(shapes)
+        with stages(self, *names, "all rows") as (*contexts, last):
+            context_of = dict(zip(itertools.product(shapes, numbers), contexts, strict=True))
+            for joint in shapes:
+                reached = -np.inf
+                for n_states in numbers:
+                    shaped = replace(tried, joint_columns=joint)
+                    context = context_of[joint, n_states]
+                    result = self._learn(shaped, n_states, shown, generator, context)
+                    # Probabilities of cells and densities of joint columns cannot be compared
+                    density = (
+                        result.state.mean_log_density(held_out, shown.validation.weight)
+                        if len(shapes) > 1
+                        else max(result.scores)
+                    )
+                    if best is None or density > best_density:
+                        best, best_density = result, density
+                        self.n_latent_states_, self.joint_columns_ = n_states, joint
+                    if not result.converged:  # Ctrl-C, or a callback that wants no more
+                        return best
+                    # Other groups may overtake with more states
+                    if density <= reached:
+                        break
+                    reached = density
+                # without joint columns more states are needed, not fewer
+                numbers = [n for n in numbers if n >= self.n_latent_states_]
+            if tried is not latent:
+                latent = replace(latent, joint_columns=self.joint_columns_)
+                best = self._learn(latent, self.n_latent_states_, rows, generator, last)
+        return best
+
+    def _learn(self, latent, n_states, rows, generator, context=None):
+        """The best pass with a number of latent states."""
+        validation = rows.validation
+        held_out = self._cells(validation)
+        schedule = LatentSchedule(n_epochs=self.max_iter)
+        return drive(
+            self,
+            learn_latent_tree(
+                latent, n_states, generator, pseudo_count=self.pseudo_count, schedule=schedule
+            ),
+            max_iter=self.max_iter,
+            score=lambda step: step.mean_log_prob(held_out, validation.weight),
+            tol=self.tol,
+            n_iter_no_change=self.n_iter_no_change,
+            attributes=self._attributes,
+            X=rows.X,
+            context=context,
+        )
+
+    def _cells(self, rows):
+        """States where emissions are categorical, numbers elsewhere."""
+        return np.where(self._has_categories, rows.states, rows.X)
+
+    @property
+    def _has_categories(self):
+        """Mask of the columns with categorical emissions: categories, few even integers."""
+        if self.point_masses is not True:
+            return self.is_categorical_
+        values = self._states.discretizer.values
+        return np.array([known is not None and _are_even(known) for known in values])
+
+    def _numbers_as_states(self, rows):
+        numbers = {j: own.atoms for j, own in self._facts.items() if len(own.atoms)}
+        known = self._states.numbers(self._schema.is_categorical)
+        numbers |= {j: own for j, own in known.items() if self._has_categories[j]}
+        return without_others(numbers, rows.X)
+
+    def _known(self, X):
+        return self._new_states.known(X)
+
+    def _attributes(self, step):
+        """The fitted attributes after a pass."""
+        return {
+            "circuit_": self._states.in_original_units(step.circuit),
+            "parents_": step.tree.parents,
+        }
+
+
+def _are_even(values):
+    """Tell whether increasing values are evenly spaced, as codes and levels of a scale are."""
+    return len(values) <= 2 or bool(np.ptp(np.diff(values)) == 0.0)

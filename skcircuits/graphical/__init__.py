@@ -1,12 +1,12 @@
 """Graphical models: factor graphs over categorical variables, continuous Markov networks."""
 
 from skcircuits.graphical.bayesian_network import BayesianNetwork
-from skcircuits.graphical.continuous.continuous_markov_network import (
+from skcircuits.graphical.continuous.crowdsourcing import CrowdsourcingModel
+from skcircuits.graphical.continuous.markov_fields import (
     ContinuousFactor,
     ContinuousMarkovNetwork,
+    GaussianMRF,
 )
-from skcircuits.graphical.continuous.crowdsourcing import CrowdsourcingModel
-from skcircuits.graphical.continuous.gaussian_mrf import GaussianMRF
 from skcircuits.graphical.continuous.sensor_network import SensorNetwork
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph

@@ -16,9 +16,12 @@ from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsErro
 from skcircuits.kernels._points import expected_kernels_at_points, multiply_by_kernel
 from skcircuits.kernels.families._structure import KernelStructure
 from skcircuits.kernels.families.base import Kernel, require_floats, structure_of
-from skcircuits.kernels.pairs._evaluation import expected_kernels, require_closed_forms
+from skcircuits.kernels.pairs._evaluation import (
+    CircuitBatch,
+    expected_kernels,
+    require_closed_forms,
+)
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
-from skcircuits.kernels.pairs._sides import CircuitBatch
 from skcircuits.numerics._arrays import float_array, listed
 from skcircuits.parallel import Parallel, delayed, single_threaded_blas
 from skcircuits.protocols import FloatArray, IntArray

@@ -27,9 +27,8 @@ from skcircuits.kernels._points import (
 )
 from skcircuits.kernels.families._structure import KernelStructure
 from skcircuits.kernels.families.base import Kernel, require_floats, structure_of
-from skcircuits.kernels.pairs._evaluation import expected_kernels
+from skcircuits.kernels.pairs._evaluation import CircuitBatch, expected_kernels
 from skcircuits.kernels.pairs._plan import KernelPlan, PairPlan, compile_pairs, split_kernel
-from skcircuits.kernels.pairs._sides import CircuitBatch
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import distinct_patterns, unique_rows
 from skcircuits.parallel import (

@@ -1,11 +1,16 @@
 """Stein kernels and discrepancies, and the weights that minimise them."""
 
 from skcircuits.stein.diagnosis import SteinDiagnosis, stein_diagnosis
-from skcircuits.stein.discrepancy import SteinTestResult, kdsd, stein_discrepancy, stein_test
+from skcircuits.stein.discrepancy import (
+    SteinTestResult,
+    kdsd,
+    stein_discrepancy,
+    stein_test,
+    stein_thinning,
+)
 from skcircuits.stein.gram import stein_gram
 from skcircuits.stein.langevin import InverseMultiquadric
 from skcircuits.stein.simplex import simplex_weights
-from skcircuits.stein.thinning import stein_thinning
 
 __all__ = [
     "InverseMultiquadric",

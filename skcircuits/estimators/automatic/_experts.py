@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from skcircuits.circuits import Circuit
 from skcircuits.circuits.inputs.johnson import SinhMap
 from skcircuits.estimators.automatic._misfit import N_DRAWS, PairTables, are_misfit
+from skcircuits.estimators.chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
-from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.shared._completion import with_new_integers
 from skcircuits.estimators.shared._density import MAX_REFINEMENTS, REFINEMENT_TOL
 from skcircuits.estimators.shared._fitting import TrainingRows

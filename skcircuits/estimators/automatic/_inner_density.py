@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_memory
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import HasMethods, StrOptions, TableMixin
 from skcircuits.estimators.automatic.density import AutomaticDensity
-from skcircuits.estimators.chow_liu import ChowLiuDensity
+from skcircuits.estimators.chow_liu import ChowLiuDensity, HiddenChowLiuDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
-from skcircuits.estimators.hidden_chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
 from skcircuits.estimators.strudel import StrudelDensity

@@ -576,7 +576,7 @@ def test_numbers_may_be_categories(name, chosen):
 
 @pytest.mark.parametrize("n_rows_of_choice", [10_000, 300])
 def test_latent_states_are_chosen_on_validation_rows(monkeypatch, n_rows_of_choice):
-    module = importlib.import_module("skcircuits.estimators.hidden_chow_liu")
+    module = importlib.import_module("skcircuits.estimators.chow_liu")
     monkeypatch.setattr(module, "_N_STATES", (1, 2, 4, 8))
     monkeypatch.setattr(module, "_MAX_CHOICE_ROWS", n_rows_of_choice)
     rng = np.random.default_rng(0)

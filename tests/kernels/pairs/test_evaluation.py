@@ -9,10 +9,8 @@ from skcircuits.kernels import RBF, Delta, Hamming, Linear, Polynomial
 from skcircuits.kernels._points import posterior_weights
 from skcircuits.kernels.families.base import structure_of
 from skcircuits.kernels.pairs import _evaluation as evaluation
-from skcircuits.kernels.pairs import _sides as sides
-from skcircuits.kernels.pairs._evaluation import expected_kernels
+from skcircuits.kernels.pairs._evaluation import CircuitBatch, expected_kernels
 from skcircuits.kernels.pairs._plan import compile_pairs, split_kernel
-from skcircuits.kernels.pairs._sides import CircuitBatch
 
 
 def latent_tree(n_variables=5, n_states=3, n_keys=4, seed=0):
@@ -56,7 +54,7 @@ def test_tables_change_nothing(kernel, monkeypatch):
     pairs = compile_pairs(circuit.plan, circuit.plan)
     parts = split_kernel(pairs, structure_of(kernel, circuit.variables))
     fast = [expected_kernels(pairs, parts, b, b) for b in batches(circuit, X)]
-    monkeypatch.setattr(sides, "TABLE_STATES", 0)
+    monkeypatch.setattr(evaluation, "TABLE_STATES", 0)
     slow = [expected_kernels(pairs, parts, b, b) for b in batches(circuit, X)]
     np.testing.assert_allclose(fast, slow, rtol=1e-12)
 

@@ -5,11 +5,6 @@ import pytest
 
 from skcircuits.circuits import is_decomposable, is_smooth, is_structured_decomposable
 from skcircuits.learning import fit_parameters
-from skcircuits.learning.latent_tree._belief_propagation import (
-    BeliefPropagation,
-    LatentTotals,
-    LatentTree,
-)
 from skcircuits.learning.latent_tree._emissions import (
     Emissions,
     EmissionTotals,
@@ -18,7 +13,10 @@ from skcircuits.learning.latent_tree._emissions import (
 )
 from skcircuits.learning.latent_tree._emissions import _correlations as correlations
 from skcircuits.learning.latent_tree._learner import (
+    BeliefPropagation,
     LatentSchedule,
+    LatentTotals,
+    LatentTree,
     cluster_latent_states,
     learn_latent_tree,
 )
