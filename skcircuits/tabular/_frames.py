@@ -190,36 +190,50 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
     """Put columns in a dataframe, with the dtypes of `like` where these can hold the cells."""
     known = None if like is None else _opened(like)
     library: Any = known.implementation if known is not None and backend is None else backend
+    # Asked once: narwhals takes the dtypes of all columns for each question
+    dtypes: Mapping[Any, Any] = {} if known is None else known.schema
     cells = {
-        name: _to_native_cells(_in_unit_of(known, name, values)) for name, values in columns.items()
+        name: _to_native_cells(_in_unit_of(dtypes.get(name), values))
+        for name, values in columns.items()
     }
     frame = nw.from_dict(cells, backend=library)
     if known is None:
         return frame.to_native()
-    restorable = [name for name in columns if _can_hold(known, name, columns[name])]
+    restorable = {
+        name: dtypes[name]
+        for name, values in columns.items()
+        if name in dtypes and _can_hold(known, name, dtypes[name], values)
+    }
     # Dates are read, and come back, in universal time
-    zones = {name: _time_zone(known.get_column(name)) for name in restorable}
-    frame = frame.with_columns(
+    zones = {
+        name: _time_zone(known.get_column(name))
+        for name, dtype in restorable.items()
+        if dtype.is_temporal() or dtype == nw.Unknown
+    }
+    in_zones = [
         # Zones without a name are pandas' own, whose dtypes come back below
         nw.col(name)
         .dt.replace_time_zone("UTC")
         .dt.convert_time_zone(zone if isinstance(zone, str) else "UTC")
         for name, zone in zones.items()
         if zone is not None
-    )
+    ]
+    frame = frame.with_columns(*in_zones) if in_zones else frame
     if known.implementation == frame.implementation and known.implementation.is_pandas_like():
         # narwhals dtypes do not distinguish nullable and ordered pandas dtypes
-        dtypes = known.to_native().dtypes
-        return frame.to_native().astype({name: dtypes[name] for name in restorable})
+        wanted, result = known.to_native().dtypes, frame.to_native()
+        found = result.dtypes
+        changed = [name for name in restorable if found[name] != wanted[name]]
+        return result.astype({name: wanted[name] for name in changed}) if changed else result
     # Only strings can be categories in every library; pandas has no dtype for dates without times
     casts = [
-        nw.col(name).cast(_without_seconds(known.schema[name]))
-        for name in restorable
-        if known.schema[name] not in (nw.Unknown, nw.Object)
+        nw.col(name).cast(_without_seconds(dtype))
+        for name, dtype in restorable.items()
+        if dtype not in (nw.Unknown, nw.Object)
         and not _holds_objects(known, name)
-        and not (known.schema[name] == nw.Date and frame.implementation.is_pandas_like())
-        and not isinstance(zones[name], tzinfo)
-        and (known.schema[name] not in (nw.Categorical, nw.Enum) or columns[name].dtype == object)
+        and not (dtype == nw.Date and frame.implementation.is_pandas_like())
+        and not isinstance(zones.get(name), tzinfo)
+        and (dtype not in (nw.Categorical, nw.Enum) or columns[name].dtype == object)
     ]
     return frame.with_columns(*casts).to_native() if casts else frame.to_native()
 
@@ -268,10 +282,9 @@ def _to_native_cells(values: NDArray[Any]) -> Any:
     return values.tolist() if values.dtype == object else values
 
 
-def _in_unit_of(known: nw.DataFrame[Any] | None, name: Any, values: NDArray[Any]) -> NDArray[Any]:
+def _in_unit_of(dtype: Any, values: NDArray[Any]) -> NDArray[Any]:
     """Round dates to the unit of a column of the known frame, which would cut off the rest."""
-    dtype = None if known is None or values.dtype.kind != "M" else known.schema.get(name)
-    if not isinstance(dtype, nw.Date | nw.Datetime):
+    if values.dtype.kind != "M" or not isinstance(dtype, nw.Date | nw.Datetime):
         return values
     step = np.timedelta64(1, "D" if isinstance(dtype, nw.Date) else dtype.time_unit)
     # Up to the middle of a unit; results keep their dtype, as not all libraries know seconds
@@ -287,11 +300,8 @@ def _without_seconds(dtype: Any) -> Any:
     return dtype
 
 
-def _can_hold(known: nw.DataFrame[Any], name: Any, values: NDArray[Any]) -> bool:
-    """Tell whether a column of the known frame can hold these cells without loss."""
-    if name not in known.columns:
-        return False
-    dtype = known.schema[name]
+def _can_hold(known: nw.DataFrame[Any], name: Any, dtype: Any, values: NDArray[Any]) -> bool:
+    """Tell whether a column of the known frame, of some dtype, can hold these cells."""
     if dtype.is_integer() and values.dtype.kind == "f":
         # A decoded column may hold missing cells or fractions: both stay floats
         numbers = values[~np.isnan(values)]
