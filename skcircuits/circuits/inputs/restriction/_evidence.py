@@ -114,6 +114,17 @@ class RestrictedLayer(ABC):
         Columns `left_out` are integrated out first; the point need not show them.
         """
 
+    def integer_flows(
+        self, variable: int, weights: FloatArray, peaks: FloatArray, rows: IntArray
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """Integers (s,), and sums (s, m) of weights (k, m) times densities over their peaks.
+
+        The k units are those of the variable; `peaks` (k, m): their largest log densities in m
+        rows. Zero where a row excludes an integer; None if there are many integers, or if the
+        family does not list them.
+        """
+        return None
+
     def log_max(self) -> FloatArray:
         """Log density at the best point of each row's box, (n_units, n)."""
         n_units, n_rows = len(self.layer), len(self.evidence)

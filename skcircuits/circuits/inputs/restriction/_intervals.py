@@ -310,11 +310,6 @@ class RestrictedIntervals(RestrictedLayer):
     def integer_flows(
         self, variable: int, weights: FloatArray, peaks: FloatArray, rows: IntArray
     ) -> tuple[FloatArray, FloatArray] | None:
-        """Integers (s,), and sums (s, m) of weights (k, m) times densities over their peaks.
-
-        The k units are those of the variable; `peaks` (k, m): their largest log densities in m
-        rows. Zero where a row excludes an integer; None if there are many integers.
-        """
         known = self._integer_heights(variable)
         if known is None:
             return None

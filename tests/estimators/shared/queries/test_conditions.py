@@ -287,6 +287,20 @@ def test_most_probable_integers_that_depend_on_each_other_are_those_of_enumerati
         assert density.score_samples([best])[0] == pytest.approx(scores[inside].max(), abs=1e-9)
 
 
+@pytest.mark.parametrize("given", [None, "job == 'cook'", "visits > 3"])
+def test_the_most_probable_integer_of_transformed_components(given):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"visits": rng.poisson(np.exp(rng.normal(1.0, 1.0, 150)))})
+    table["job"] = rng.choice(["cook", "pilot"], 150)
+    density = GaussianMixtureDensity(n_components=3, transformation="johnson", random_state=0)
+    density.fit(table)
+    rows = pd.DataFrame({"visits": np.tile(np.arange(-3, 200), 2)})
+    rows["job"] = np.repeat(["cook", "pilot"], 203)
+    inside = rows if given is None else rows.query(given)
+    best = density.score_samples(density.mpe(given=given))[0]
+    assert best == pytest.approx(density.score_samples(inside).max(), abs=1e-9)
+
+
 def test_integers_of_zero_have_no_sign():
     X = np.round(np.random.default_rng(0).normal(-0.2, 2.0, size=(100, 2)))
     density = GaussianMixtureDensity(n_components=1).fit(X)
