@@ -218,7 +218,7 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
             some, all_of_them = set.union(*massive), set.intersection(*massive)
             # Categories and point masses are both probabilities, of different kinds of units
             columns = sorted(some - all_of_them or some)
-            names = [self._schema.names[j] for j in columns]
+            names = [self._schema.names[j] for j in columns if not self._schema.is_categorical[j]]
             condition = "have point masses in the same columns"
             way_out = (
                 'Set point_masses="frequent", or False, in all that have the parameter; densities '

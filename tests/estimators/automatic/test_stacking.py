@@ -155,6 +155,14 @@ def test_densities_and_probabilities_are_not_mixed():
         StackingDensity(members).fit(X)
 
 
+def test_categories_are_not_named_where_masses_differ():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"kind": rng.choice(["a", "b"], 200), "rooms": rng.integers(0, 6, 200)})
+    members = [("network", WMISPNDensity()), ("tree", HiddenChowLiuDensity(max_iter=2))]
+    with pytest.raises(CircuitPropertyError, match=r"columns=\['rooms'\]. Set point_masses"):
+        StackingDensity(members, random_state=0).fit(table)
+
+
 def test_point_masses_of_all_members_are_mixed():
     rng = np.random.default_rng(0)
     debts = np.where(rng.random(300) < 0.5, 0.0, rng.exponential(size=300))
