@@ -260,8 +260,10 @@ def state_functions(
     variables = np.repeat(np.arange(len(tables)), [table.shape[1] - 1 for table in tables])
     chosen = spread_rows(len(variables), MAX_SINGLES)
     variables = variables[chosen]
-    owners = variables.tolist()
-    is_edge = [np.isin(variables, neighbors[v]) for v in owners] if len(neighbors) else None
+    is_edge = np.zeros((len(variables), len(variables)), dtype=bool)
+    if len(neighbors):
+        for row, own in zip(is_edge, variables.tolist(), strict=True):
+            row[:] = np.isin(variables, neighbors[own])
     return _with_products(singles[:, chosen], is_edge)
 
 
@@ -277,15 +279,13 @@ def _centered(X: FloatArray) -> FloatArray:
     return centered / np.where(largest > 0, largest, 1.0)
 
 
-def _with_products(
-    singles: FloatArray, is_first: Sequence[BoolArray] | None = None
-) -> list[FloatArray]:
+def _with_products(singles: FloatArray, is_first: BoolArray | None = None) -> list[FloatArray]:
     """Some columns and products of two, drawn at random among the first ones, then the others."""
     singles = singles[:, spread_rows(singles.shape[1], MAX_SINGLES)]
     first, second = np.triu_indices(singles.shape[1])
     pairs = np.random.default_rng(0).permutation(len(first))
     if is_first is not None:
-        is_later = ~np.asarray(is_first)[first, second]
+        is_later = ~is_first[first, second]
         pairs = pairs[np.argsort(is_later[pairs], kind="stable")]
     pairs = pairs[:MAX_PRODUCTS]
     return [singles, singles[:, first[pairs]] * singles[:, second[pairs]]]

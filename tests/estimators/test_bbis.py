@@ -105,6 +105,14 @@ def test_equal_samples_share_their_weight(model, anywhere):
     assert_array_equal(weights[:5], weights[25:])
 
 
+@pytest.mark.parametrize("cardinalities", [[1], [1, 1, 1]])
+def test_targets_with_a_single_state(cardinalities):
+    target = FactorGraph([((0,), [2.0])], cardinalities)
+    weighter = BBISWeighter(target=target).fit(np.zeros((3, len(cardinalities)), dtype=int))
+    np.testing.assert_allclose(weighter.weights_, 1 / 3)
+    assert [marginal.tolist() for marginal in weighter.marginals()] == [[1.0]] * len(cardinalities)
+
+
 def test_single_sample_has_all_weight(model):
     weighter = BBISWeighter(target=model).fit(np.zeros((1, 9)))
     assert_array_equal(weighter.weights_, [1.0])
