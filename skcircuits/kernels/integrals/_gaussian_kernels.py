@@ -205,14 +205,13 @@ def _incomplete_rows(
     blocks: Iterable[ConditionalBlock],
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """Incomplete rows: quadratic forms per pattern and covariance, then one product per row."""
-    # Gaussians with a covariance in common are centred alike, so that they share the forms
     sharers = [as_run(np.flatnonzero(stack.shape == g)) for g in range(stack.distinct.n_components)]
-    centres = np.stack([stack.means[own].mean(axis=0) for own in sharers])
-    scaled = ScaledPoints(centres, points, gammas)
+    # One centre for all Gaussians, so that they share the products with the points
+    scaled = ScaledPoints(stack.means.mean(axis=0), points, gammas)
     for block in blocks:
         group = block.group
         smoothed = _smoothed(stack, block, gammas)
-        left_side = _left_side(stack, X, block, centres, gammas, smoothed)
+        left_side = _left_side(stack, X, block, scaled.centre, gammas, smoothed)
         roots = _of_patterns(smoothed[0], group)
         start = 0
         for part, forms in quadratic_forms(scaled, block.group, roots):
@@ -226,19 +225,17 @@ def _incomplete_rows(
 def _sums_of_products_and_forms(
     sides: tuple[FloatArray, FloatArray], forms: FloatArray, pattern: IntArray, sharers: list[Rows]
 ) -> Iterator[tuple[slice, FloatArray]]:
-    """Add products of (K, n, w) and (G, w, m) to forms (G, P, m), block by block of rows."""
+    """Add products of (K, n, w) and (w, m) to forms (G, P, m), block by block of rows."""
     left_side, right_side = sides
     n_components, n_rows, width = left_side.shape
-    n_points = right_side.shape[2]
+    n_points = right_side.shape[1]
     for block in row_slices(n_rows, _rows_per_block(n_components, n_points)):
-        values = np.empty((n_components, block.stop - block.start, n_points))
-        for own, right, form in zip(sharers, right_side, forms):
-            # the rows of all components with one covariance make one taller matrix
-            taller, target = left_side[own, block].reshape(-1, width), values[own]
-            np.matmul(taller, right, out=target.reshape(-1, n_points))
-            target += form[pattern[block]]
-            if not isinstance(own, slice):
-                values[own] = target
+        # The rows of all components make one taller matrix
+        taller = left_side[:, block].reshape(-1, width)
+        values = (taller @ right_side).reshape(n_components, -1, n_points)
+        patterns = as_run(pattern[block])
+        for own, form in zip(sharers, forms):
+            values[own] += form[patterns]
         yield block, values
 
 
@@ -267,26 +264,28 @@ def _left_side(
     stack: GaussianStack,
     X: FloatArray,
     block: ConditionalBlock,
-    centres: FloatArray,
+    centre: FloatArray,
     gammas: FloatArray,
     smoothed: tuple[FloatArray, FloatArray],
 ) -> FloatArray:
-    """[u, c] of all rows, everything less the centres, shape (K, n, d + 1)."""
+    """[u, c, 1] of all rows, everything less the centre, shape (K, n, d + 2)."""
     roots, half_log_determinants = smoothed
     group = block.group
     missing = group.missing[group.pattern]
-    offsets = stack.means - centres[stack.shape]
+    offsets = stack.means - centre
     means = block.offsets + offsets[:, missing].transpose(2, 0, 1)  # (m, K, n)
     pulled = gammas[missing].T[:, None] * means  # G m
     moved = means - 2.0 * _solve(stack, _of_patterns(roots, group), group.pattern, pulled)  # u_m
-    left_side = np.empty((stack.n_components, len(group.rows), stack.n_columns + 1))
-    linear = left_side[:, :, : stack.n_columns]
-    np.subtract(X[group.rows], centres[stack.shape][:, None], out=linear)
-    linear[:, np.arange(len(missing))[:, None], missing] = 0.0
-    constant = left_side[:, :, stack.n_columns]
-    np.negative(np.square(linear) @ gammas, out=constant)
+    left_side = np.ones((stack.n_components, len(group.rows), stack.n_columns + 2))
+    linear, constant = left_side[:, :, : stack.n_columns], left_side[:, :, stack.n_columns]
+    observed = X[group.rows] - centre
+    np.put_along_axis(observed, missing, 0.0, axis=1)
+    linear[:] = observed
+    np.negative(np.square(observed) @ gammas, out=constant[0])
+    constant[1:] = constant[0]
     constant -= np.einsum("mkn,mkn->kn", pulled, moved)
-    constant -= half_log_determinants.reshape(len(centres), -1)[stack.shape][:, group.pattern]
+    log_determinants = half_log_determinants.reshape(-1, group.n_patterns)
+    constant -= log_determinants[stack.shape][:, group.pattern]
     linear[:, np.arange(len(missing))[:, None], missing] = moved.transpose(1, 2, 0)
     return left_side
 
@@ -310,61 +309,41 @@ def _solve(
 
 @dataclass(frozen=True, eq=False)
 class ScaledPoints:
-    """Points s (m, d) as the quadratic forms of K Gaussians need them."""
+    """Points s (m, d) less a centre, as the quadratic forms of Gaussians need them."""
 
-    centres: FloatArray  # (K, d), of the points under each
+    centre: FloatArray  # (d,)
     points: FloatArray
     gammas: FloatArray  # (d,), the diagonal of G
 
     @cached_property
-    def scaled(self) -> FloatArray:
-        """The vectors t = G (s - centre), shape (K, m, d)."""
-        return self.gammas * (self.points - self.centres[:, None])
-
-    @cached_property
-    def distances(self) -> FloatArray:
-        """The squared distances tᵀ (s - centre), shape (K, m)."""
-        return np.einsum("kmd,kmd->km", self.scaled, self.points - self.centres[:, None])
-
-    @cached_property
     def linear(self) -> FloatArray:
-        """The vectors 2 t and ones by column, shape (K, d + 1, m)."""
-        ones = np.ones((len(self.centres), 1, len(self.points)))
-        return np.concatenate([2.0 * self.columns, ones], axis=1)
+        """The vectors 2 t, t = G (s - centre), ones and -tᵀ (s - centre), shape (d + 2, m)."""
+        centred = self.points - self.centre
+        scaled = self.gammas * centred
+        distances = np.einsum("md,md->m", scaled, centred)
+        return np.vstack([2.0 * scaled.T, np.ones(len(scaled)), -distances])
 
     @cached_property
     def columns(self) -> FloatArray:
-        """The points by column, shape (K, d, m)."""
-        return np.ascontiguousarray(self.scaled.transpose(0, 2, 1))
-
-    @cached_property
-    def shifts(self) -> FloatArray:
-        """Differences of the points of each component from the shared ones, shape (K, d)."""
-        return self.gammas * (self.centres.mean(axis=0) - self.centres)
-
-    @cached_property
-    def shared(self) -> FloatArray:
-        """Points about the mean of the centres by column, after a row of ones, (d + 1, m)."""
-        columns = self.columns[0] - self.shifts[0][:, None]
-        return np.vstack([np.ones(columns.shape[1]), columns])
+        """The vectors sqrt(2) t by column, shape (d, m)."""
+        scaled = np.sqrt(2.0) * self.gammas * (self.points - self.centre)
+        return np.ascontiguousarray(scaled.T)
 
 
 def quadratic_forms(
     points: ScaledPoints, group: PatternGroup, roots: FloatArray
 ) -> Iterator[tuple[PatternGroup, FloatArray]]:
-    """Evaluate 2 t_mᵀ P⁻¹ t_m - tᵀ (s - centre), block by block of patterns.
+    """Evaluate 2 t_mᵀ P⁻¹ t_m, block by block of patterns.
 
     ``roots`` (n_missing, n_missing, K, P): roots W of the inverse blocks P⁻¹ = WᵀW. Yields the next
     p patterns and their forms (K, p, m).
     """
-    n_components, n_points, _ = points.scaled.shape
+    n_components, n_points = roots.shape[2], len(points.points)
     step = max(1, FORM_BYTES // (8 * n_components * max(1, n_points)))
     for number, block in enumerate(group.blocks(step)):
         own = roots[..., number * step : number * step + block.n_patterns]
         forms = np.empty((n_components, block.n_patterns, n_points))
         _write_forms(points, block, own, forms)
-        forms *= 2.0
-        forms -= points.distances[:, None]
         yield block, forms
 
 
@@ -376,33 +355,19 @@ def _of_patterns(roots: FloatArray, group: PatternGroup) -> FloatArray:
 def _write_forms(
     points: ScaledPoints, group: PatternGroup, roots: FloatArray, forms: FloatArray
 ) -> None:
-    """Evaluate t_mᵀ P⁻¹ t_m through the roots of P⁻¹, shape (n_missing, n_missing, K, P)."""
-    left = _with_shifts(_by_pattern(roots), points.shifts, group)
-    ones_first = np.zeros((group.n_patterns, 1 + len(roots)), dtype=np.int64)
-    ones_first[:, 1:] = group.missing + 1
+    """Evaluate the forms through the roots of P⁻¹, shape (n_missing, n_missing, K, P)."""
+    left = np.ascontiguousarray(roots.transpose(3, 2, 0, 1))
     # Temporaries of a block stay in the cache
     numbers_per_pattern = (len(roots) + len(forms)) * forms.shape[2]
     n_patterns = max(1, PATTERN_BYTES // (16 * numbers_per_pattern))
     for block in row_slices(group.n_patterns, n_patterns):
-        forms[:, block] = _squared_shared_products(left[block], points.shared[ones_first[block]])
+        forms[:, block] = _squared_products(left[block], points.columns[group.missing[block]])
 
 
-def _by_pattern(matrices: FloatArray) -> FloatArray:
-    """Rearrange (m, m, K, P) to (K, P, m, m)."""
-    return np.ascontiguousarray(matrices.transpose(2, 3, 0, 1))
-
-
-def _with_shifts(lower: FloatArray, shifts: FloatArray, group: PatternGroup) -> FloatArray:
-    """Join W δ and W for points t + δ: (K, P, m, m) matrices become (P, K, m, 1 + m)."""
-    shifted = lower @ shifts[:, group.missing][..., None]
-    joined = np.concatenate([shifted, lower], axis=-1)
-    return np.ascontiguousarray(joined.transpose(1, 0, 2, 3))
-
-
-def _squared_shared_products(lower: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Squared norms |W t|² of (p, K, m, 1 + m) matrices and shared (p, 1 + m, n) vectors."""
+def _squared_products(lower: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Squared norms |W t|² of (p, K, m, m) matrices and shared (p, m, n) vectors."""
     n_patterns, n_components, size, _ = lower.shape
     # The rows of all components make one taller matrix
-    product = lower.reshape(n_patterns, -1, size + 1) @ vectors
+    product = lower.reshape(n_patterns, -1, size) @ vectors
     product = product.reshape(n_patterns, n_components, size, -1)
     return np.einsum("pkbn,pkbn->kpn", product, product)
