@@ -21,9 +21,12 @@ from skcircuits.estimators._base import (
     fit_context,
     inherit_documentation,
 )
-from skcircuits.estimators.automatic._inner_density import DENSITY_CONSTRAINTS, InnerDensityMixin
+from skcircuits.estimators.automatic._inner_density import (
+    DENSITY_CONSTRAINTS,
+    InnerDensityMixin,
+    MeasuringMixin,
+)
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
-from skcircuits.estimators.prediction._measuring import MeasuringMixin
 from skcircuits.estimators.shared._completion import with_possible_evidence
 from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix

@@ -34,9 +34,9 @@ from skcircuits.estimators.automatic._inner_density import (
     DENSITY_CONSTRAINTS,
     IndicatorMixin,
     InnerDensityMixin,
+    MeasuringMixin,
 )
 from skcircuits.estimators.imputer import CircuitImputer
-from skcircuits.estimators.prediction._measuring import MeasuringMixin
 from skcircuits.estimators.prediction._requirements import (
     check_kind,
     check_reads_columns,
