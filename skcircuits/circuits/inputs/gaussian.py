@@ -44,6 +44,7 @@ from skcircuits.numerics._gaussian_stack import (
     sample_conditional,
     weighted_mean,
 )
+from skcircuits.numerics._patterns import unique_rows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -262,7 +263,9 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         return self._log_peak(self.gaussians, self.cells(X))
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        return self._mean(self.gaussians, cells)[units, np.arange(len(units))]
+        # Cells repeat where several units complete a row
+        first, row = unique_rows(cells)
+        return self._mean(self.gaussians, cells[first])[units, row]
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
         return self._complete(self.gaussians, units, cells, rng)

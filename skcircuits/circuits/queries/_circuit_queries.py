@@ -265,11 +265,11 @@ class CircuitQueries(Immutable, ABC):
         method : {"exact", "search", "max_product"}, default="exact"
             "exact" requires a deterministic circuit. The others are approximations for other
             circuits. "max_product" follows the largest term of every sum. "search" starts from this
-            completion and at most three others, and improves the best of them in at most three
-            steps: discrete columns get the state that is best given all other cells, others the
-            best of some modes of their input units and an average of these. It is exact for
-            deterministic circuits, never worse than "max_product" and takes up to twenty times as
-            long.
+            completion and at most three others, and improves those that are nearly as good as the
+            best in at most three steps: discrete columns get the state that is best given all other
+            cells, others the best of some modes of their input units and an average of these. It is
+            exact for deterministic circuits, never worse than "max_product" and takes up to twenty
+            times as long.
 
         Returns
         -------

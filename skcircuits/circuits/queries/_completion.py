@@ -45,7 +45,7 @@ ALMOST_ONE = 1.0 - 1e-9
 # Draws that show whether rows have several trees, and the gain in log density that shows it
 _N_DRAWS, _SEVERAL_TREES = 64, 1e-9
 # Arrays of the size of all values that a search holds at once
-_SEARCH_BUFFERS = 8
+_SEARCH_BUFFERS = 16
 
 
 def sample(plan: Plan, n_samples: int, rng: np.random.Generator | RowStreams) -> FloatArray:

@@ -29,6 +29,9 @@ _N_STEPS = 3
 _N_MODES, _N_AVERAGED = 2, 6
 # Log densities that grow by less are at their maximum.
 _MIN_GAIN = 1e-3
+# Log densities below the best of a row, from which ascents seldom overtake it: of starts, and
+# of completions after a step
+_MAX_BEHIND_AT_START, _MAX_BEHIND = 1.0, 0.1
 # Ratios beyond are far from the best completion, or would overflow
 _MAX_LOG_RATIO = 600.0
 
@@ -95,13 +98,12 @@ def search_completions(
     None if these take too long.
     """
     starts = [_starts(known, values) for values in (peaks, sums) if values is not None]
-    rows, values = _best_start(known, np.concatenate(starts), peaks[known.plan.root])
-    ascent = _Ascent(known, peaks, rows, values)
+    ascents = _Ascents(known, peaks, np.concatenate(starts), _enough(known, sums))
     for _ in range(_N_STEPS):
-        if not len(ascent.active):
+        if not len(ascents.active):
             break
-        ascent.step()
-    return ascent.rows, ascent.heights
+        ascents.step()
+    return ascents.best()
 
 
 def _starts(known: Known, values: FloatArray) -> FloatArray:
@@ -117,31 +119,27 @@ def _starts(known: Known, values: FloatArray) -> FloatArray:
     return known.completions(values, root.children[order])
 
 
-def _best_start(
-    known: Known, starts: FloatArray, peaks: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """The best of some completions of each row, and the values of all units there.
+def _enough(known: Known, sums: FloatArray | None) -> FloatArray:
+    """Log densities (n,) of completions that are surely the best, as no other can have as much.
 
-    Of equal densities it is the first, that of max-product, whose tree has the log value ``peaks``.
+    If all free cells have states, that is half the probability of the evidence.
     """
-    plan, every = known.plan, np.arange(len(known.X))
-    rows, others = starts[0], starts[1:]
-    values = log_values(plan, rows)
-    # At an end of a piece the density may be that of the other side
-    values[plan.root] = np.maximum(values[plan.root], peaks)
-    # Equal completions are evaluated once; a cell that is left open would be summed out
-    is_new = (others != rows).any(axis=2) & (np.isnan(others) == np.isnan(rows)).all(axis=2)
-    found = log_values(plan, others[is_new])
-    heights = np.full(is_new.shape, -np.inf)
-    heights[is_new] = found[plan.root]
-    place = np.zeros(is_new.shape, dtype=np.intp)
-    place[is_new] = np.arange(found.shape[1])
-    if len(others):
-        best = heights.argmax(axis=0)
-        better = np.flatnonzero(heights[best, every] > values[plan.root])
-        rows[better] = others[best[better], better]
-        values[:, better] = found[:, place[best[better], better]]
-    return rows, values
+    layers = [layer for _, layer in known.plan.inputs if not isinstance(layer, DiscreteInputLayer)]
+    numeric = np.unique(np.concatenate([NO_COLUMNS, *(layer.scopes.ravel() for layer in layers)]))
+    has_states = ~np.isnan(known.X[:, numeric]).any(axis=1)
+    half = np.inf if sums is None else sums[known.plan.root] - np.log(2.0)
+    return np.where(has_states, half, np.inf)
+
+
+def _is_first(starts: FloatArray) -> BoolArray:
+    """Whether completions (n_starts, n, n_columns) differ from all before of the same row."""
+    is_open = np.isnan(starts)
+    # A cell that is left open would be summed out
+    is_first = (is_open == is_open[0]).all(axis=2)
+    for k, rows in enumerate(starts):
+        for before in starts[:k]:
+            is_first[k] &= ((rows != before) & ~is_open[k]).any(axis=1)
+    return is_first
 
 
 class _Proposals(NamedTuple):
@@ -172,26 +170,52 @@ class _Weighed(NamedTuple):
         starts, counts = self.own.layer.scope_runs
         return [slice(*ends) for ends in zip(starts.tolist(), (starts + counts).tolist())]
 
-    def terms(self, rows: FloatArray) -> FloatArray:
-        """Parts (n_units, m) of the value of the root at other cells of the scopes."""
+    def terms(self, rows: FloatArray, at: IntArray) -> FloatArray:
+        """Parts (n_units, k) of the value of the root at other cells (k, n_columns) of k rows."""
         terms: FloatArray = self.own.layer.log_prob(rows)
-        terms -= self.peaks
+        terms -= self.peaks[:, at]
         np.exp(terms, out=terms)
-        terms *= self.slopes
+        terms *= self.slopes[:, at]
         return terms
 
 
-class _Ascent:
-    """Rows that move to values of higher density until nothing that is tried is better."""
+class _Ascents:
+    """Completions that move to values of higher density until nothing that is tried is better.
+
+    Those of one row are compared after each step: only the best and those that are nearly as good
+    go on, each point once.
+    """
 
     def __init__(
-        self, known: Known, peaks: FloatArray, rows: FloatArray, values: FloatArray
+        self, known: Known, peaks: FloatArray, starts: FloatArray, enough: FloatArray
     ) -> None:
-        """``peaks``, ``values`` (n_units, n): values after max-product, and at the rows."""
-        self._known, self._peaks, self._values = known, peaks, values
-        self.rows, self.heights = rows, values[known.plan.root].copy()
-        #: Rows that may still change, to which the columns of ``values`` belong.
-        self.active = np.arange(len(rows))
+        """Evaluate starts (n_starts, n, n_columns), of which the first are those of max-product.
+
+        ``peaks`` (n_units, n): values after max-product; ``enough`` (n,): log densities that end
+        the search of a row.
+        """
+        plan = known.plan
+        self._known, self._enough = known, enough
+        is_first = _is_first(starts)
+        values = log_values(plan, starts[0])
+        # At an end of a piece the density may be that of the other side
+        values[plan.root] = np.maximum(values[plan.root], peaks[plan.root])
+        is_first[1:] &= values[plan.root] < enough
+        others = log_values(plan, starts[1:][is_first[1:]])
+        self._values = np.concatenate([values, others], axis=1)
+        #: Rows of the evidence to which the completions belong.
+        self._row_of = np.nonzero(is_first)[1]
+        self.rows, self.heights = starts[is_first], self._values[plan.root].copy()
+        self._peaks = peaks
+        #: Completions that may still change, to which the columns of the values belong.
+        self.active = np.arange(len(self.rows))
+        self._go_on([(self.active, self._values)], _MAX_BEHIND_AT_START)
+
+    def best(self) -> tuple[FloatArray, FloatArray]:
+        """The best completion of each row, the first of those that tie, and its log density."""
+        order = np.lexsort((-self.heights, self._row_of))
+        _, first = np.unique(self._row_of[order], return_index=True)
+        return self.rows[order[first]], self.heights[order[first]]
 
     def step(self) -> None:
         """Change all columns that gain; only the one that gains most where these are worse."""
@@ -208,28 +232,58 @@ class _Ascent:
             rows = np.where(is_taken, found.cells[waiting], self.rows[at])
             values = log_values(self._known.plan, rows)
             gain = values[self._known.plan.root] - self.heights[at]
-            better, goes_on = gain > 0.0, gain > _MIN_GAIN
+            better = gain > 0.0
             self.rows[at[better]] = rows[better]
             self.heights[at[better]] += gain[better]
-            moved.append((at[goes_on], values[:, goes_on]))
+            # Those that gain little stay where they are
+            at = np.where(gain > _MIN_GAIN, at, -1)
+            moved.append((at, values))
             waiting = waiting[~better]
-        rows_moved, values_moved = zip(*moved)
-        self.active = np.concatenate(rows_moved)
-        self._values = np.concatenate(values_moved, axis=1)
+        self._go_on(moved, _MAX_BEHIND)
+
+    def _go_on(self, moved: Sequence[tuple[IntArray, FloatArray]], max_behind: float) -> None:
+        """Keep completions near the best of their row, each once, if that is not surely the best.
+
+        ``moved``: completions, -1 for those that stop, and the values (n_units, m) of all units.
+        """
+        best = np.full(len(self._enough), -np.inf)
+        np.maximum.at(best, self._row_of, self.heights)
+        active = np.concatenate([at for at, _ in moved])
+        row_of = self._row_of[active]
+        behind = best[row_of] - self.heights[active]
+        is_kept = (active >= 0) & (behind <= max_behind) & (best < self._enough)[row_of]
+        active = active[is_kept]
+        # Completions of one row that are equal have nearly equal heights
+        order = np.lexsort((behind[is_kept], row_of[is_kept]))
+        before, after = active[order[:-1]], active[order[1:]]
+        has_met = self._row_of[before] == self._row_of[after]
+        has_met[has_met] = (self.rows[before[has_met]] == self.rows[after[has_met]]).all(axis=1)
+        is_new = np.ones(len(active), dtype=bool)
+        is_new[order[1:][has_met]] = False
+        is_kept[is_kept] = is_new
+        ends = np.cumsum([len(at) for at, _ in moved])[:-1]
+        parts = [
+            values if own.all() else values[:, own]
+            for own, (_, values) in zip(np.split(is_kept, ends), moved)
+        ]
+        self.active = active[is_new]
+        self._values = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
     def _propose(self) -> _Proposals:
-        """Find better cells of each column of the active rows, all others given."""
-        rows, peaks = self.rows[self.active], self._peaks[:, self.active]
+        """Find better cells of each column of the active completions, all others given."""
+        rows, row_of = self.rows[self.active], self._row_of[self.active]
+        peaks = self._peaks[:, row_of]
         found = _Proposals(rows.copy(), np.zeros(rows.shape))
         # Far from the best completion, ratios overflow: such gains are not taken
         with np.errstate(over="ignore", invalid="ignore"):
-            slopes = _derivatives(self._known.plan, self._values, peaks)
+            ratios = _ratios(self._values, peaks)
+            slopes = _derivatives(self._known.plan, ratios, peaks)
             # Units that are impossible given the evidence have derivatives of zero
             peaks[np.isneginf(peaks)] = 0.0
             discrete: list[_Weighed] = []
             modal: list[_Weighed] = []
             for units, own in self._known.layers:
-                now = slopes[units] * np.exp(self._values[units] - peaks[units])
+                now = slopes[units] * ratios[units]
                 is_discrete = isinstance(own.layer, DiscreteInputLayer)
                 parts = discrete if is_discrete else modal
                 parts.append(_Weighed(own, slopes[units], peaks[units], now))
@@ -241,7 +295,7 @@ class _Ascent:
         """Find the best state of each discrete variable, of units of all layers."""
         sums: dict[int, tuple[IntArray, FloatArray, FloatArray]] = {}
         for own, slopes, peaks, now in layers:
-            for variable, rows, masses in own.divided(slopes * np.exp(-peaks), self.active):
+            for variable, rows, masses in own.divided(slopes * np.exp(-peaks), self._row_of[self.active]):
                 units = (own.layer.scopes == variable).any(axis=1)
                 before = now[units][:, rows].sum(axis=0)
                 if variable in sums:
@@ -272,14 +326,16 @@ class _Ascent:
         for scope, parts in members.items():
             trials[:, :, scope] = self._trials_of(parts, np.isin(scope, self._known.integers))
             before[scope] = sum(weighed.now[run].sum(axis=0) for weighed, run in parts)
-        trials = np.where(np.isfinite(trials), trials, self.rows[self.active])
-        every = np.arange(len(self.active))
-        for rows in trials:
-            terms = {id(weighed): weighed.terms(rows) for weighed in layers}
+        rows = self.rows[self.active]
+        for cells in np.where(np.isfinite(trials), trials, rows):
+            # Most rows are at modes already
+            at = np.flatnonzero((cells != rows).any(axis=1))
+            terms = {id(weighed): weighed.terms(cells[at], at) for weighed in layers}
             for scope, parts in members.items():
                 after = sum(terms[id(weighed)][run].sum(axis=0) for weighed, run in parts)
+                gains = _log_ratios(after, before[scope][at])
                 columns = np.array(scope)
-                found.take(every, columns, rows[:, columns], _log_ratios(after, before[scope]))
+                found.take(at, columns, cells[np.ix_(at, columns)], gains)
 
     def _try_integers(
         self, found: _Proposals, scope: tuple[int, ...], weighed: _Weighed, run: slice
@@ -288,7 +344,8 @@ class _Ascent:
         if len(scope) > 1 or scope[0] not in self._known.integers:
             return False
         slopes, peaks = weighed.slopes[run], weighed.peaks[run]
-        flows = weighed.own.integer_flows(scope[0], slopes, peaks, self.active)
+        row_of = self._row_of[self.active]
+        flows = weighed.own.integer_flows(scope[0], slopes, peaks, row_of)
         if flows is None:
             return False
         integers, masses = flows
@@ -310,7 +367,7 @@ class _Ascent:
         top = np.argpartition(-slopes, n_modes - 1, axis=0)[:n_modes]
         order = np.argsort(-np.take_along_axis(slopes, top, axis=0), axis=0, kind="stable")
         top = np.take_along_axis(top, order, axis=0)
-        rows = np.broadcast_to(self.active, top.shape)
+        rows = np.broadcast_to(self._row_of[self.active], top.shape)
         modes = np.empty((*top.shape, parts[0][0].own.layer.scopes.shape[1]))
         first = 0
         for weighed, run in parts:
@@ -335,15 +392,20 @@ def _log_ratios(after: FloatArray, before: FloatArray) -> FloatArray:
     return np.asarray(safe_log(after) - safe_log(divisors(before)))
 
 
-def _derivatives(plan: Plan, values: FloatArray, peaks: FloatArray) -> FloatArray:
+def _ratios(values: FloatArray, peaks: FloatArray) -> FloatArray:
+    """Values of units over their peaks, 0 for units that are impossible given the evidence."""
+    ratios = values - peaks
+    np.exp(np.minimum(ratios, _MAX_LOG_RATIO, out=ratios), out=ratios)
+    ratios[peaks == -np.inf] = 0.0
+    return ratios
+
+
+def _derivatives(plan: Plan, ratios: FloatArray, peaks: FloatArray) -> FloatArray:
     """Derivatives of the root by all units, each times the peak of the unit over that of the root.
 
     In these units they are of the size of flows, and they exist where a unit is zero at a row.
     """
-    ratios = np.full(values.shape, -np.inf)
-    np.subtract(values, peaks, out=ratios, where=~np.isneginf(peaks))
-    np.exp(np.minimum(ratios, _MAX_LOG_RATIO, out=ratios), out=ratios)
-    result = np.zeros_like(values)
+    result = np.zeros_like(ratios)
     result[plan.root] = 1.0
     for layer in reversed(plan.layers):
         # Sums pass on weights and peaks, products the ratios of their other factors

@@ -52,7 +52,7 @@ def test_a_search_finds_most_of_the_best_completions():
     n_found = {"max_product": 0, "search": 0}
     for seed in range(60):
         circuit = random_circuit(seed, discrete=True)
-        X = random_rows(np.random.default_rng(seed), circuit, 3)
+        X = random_rows(np.random.default_rng(seed), circuit, 4, missing=0.7)
         best = np.array([Completions(circuit, x).best() for x in X])
         values = {}
         for method in n_found:
@@ -63,7 +63,9 @@ def test_a_search_finds_most_of_the_best_completions():
         assert (values["search"] >= values["max_product"] * (1 - 1e-12)).all()
         # No row depends on the others
         np.testing.assert_array_equal(circuit.mpe(X[1:2], method="search")[0], completed[1])
-    assert n_found["search"] > 0.95 * 180 > n_found["max_product"]
+    # An ascent from the best start alone finds 96.7 percent
+    assert n_found["search"] > 0.975 * 240
+    assert n_found["max_product"] < 0.75 * 240
 
 
 def test_a_search_is_exact_for_deterministic_circuits():

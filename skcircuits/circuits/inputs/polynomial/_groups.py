@@ -67,6 +67,7 @@ class PolynomialGroup:
         below = atoms <= upper if closed in ("both", "right") else atoms < upper
         return self.atom_masses @ (above & below).astype(float)
 
+    @cached_property
     def modes(self) -> tuple[FloatArray, FloatArray]:
         """Highest point of each unit and its log density (or log mass), both (k,)."""
         points, heights = (values[self.units] for values in self.pieces.peaks)

@@ -139,14 +139,14 @@ class PiecewisePolynomialLayer(DensityLayer):
         values = self.log_prob(X)
         for group in self.groups:
             missing = np.flatnonzero(np.isnan(X[:, group.variable]))
-            values[group.units[:, None], missing] = group.modes()[1][:, None]
+            values[group.units[:, None], missing] = group.modes[1][:, None]
         return values
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
         """Fill NaN cells, (m, 1), with the highest point; a point mass counts by its mass."""
         points = np.empty(len(self))
         for group in self.groups:
-            points[group.units] = group.modes()[0]
+            points[group.units] = group.modes[0]
         return np.where(np.isnan(cells), points[units][:, None], cells)
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
