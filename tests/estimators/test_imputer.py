@@ -703,3 +703,23 @@ def test_averaged_means_stay_within_their_bounds():
     bounds = np.full((2, 1), 3.0)
     means, _ = averages(experts, np.array([[np.nan]]), np.array([False]), bounds, weights)
     assert means.item() == 3.0
+
+
+def test_most_probable_integers_are_those_of_enumeration():
+    """Real modes were rounded: up to 4.5 percent less probable than the best integer."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(2, size=300)
+    means = [np.where(z, 0.7, 6.0), 1.0 + 2.0 * z]
+    X = np.column_stack([*map(rng.poisson, means), np.round(rng.normal(3.0 * z, 0.4))]).astype(
+        float
+    )
+    X = X[:, [0, 2, 1]]
+    hidden = np.arange(60), rng.integers(3, size=60)
+    X[hidden] = np.nan
+    density = GaussianMixtureDensity(n_components=3, random_state=0)
+    imputer = CircuitImputer(density=density, strategy="mpe").fit(X)
+    trials = np.repeat(X[:60, None], 28, axis=1)
+    trials[hidden[0], :, hidden[1]] = np.arange(-3.0, 25.0)
+    best = imputer.circuit_.log_prob(trials.reshape(-1, 3)).reshape(60, 28).max(axis=1)
+    found = imputer.circuit_.log_prob(imputer.transform(X)[:60])
+    np.testing.assert_allclose(found, best, rtol=1e-12)

@@ -294,8 +294,9 @@ class _Ascents:
     def _try_states(self, found: _Proposals, layers: Sequence[_Weighed]) -> None:
         """Find the best state of each discrete variable, of units of all layers."""
         sums: dict[int, tuple[IntArray, FloatArray, FloatArray]] = {}
+        row_of = self._row_of[self.active]
         for own, slopes, peaks, now in layers:
-            for variable, rows, masses in own.divided(slopes * np.exp(-peaks), self._row_of[self.active]):
+            for variable, rows, masses in own.divided(slopes * np.exp(-peaks), row_of):
                 units = (own.layer.scopes == variable).any(axis=1)
                 before = now[units][:, rows].sum(axis=0)
                 if variable in sums:
@@ -343,8 +344,7 @@ class _Ascents:
         """Find the best integer where a scope is a variable of few; tell whether it is."""
         if len(scope) > 1 or scope[0] not in self._known.integers:
             return False
-        slopes, peaks = weighed.slopes[run], weighed.peaks[run]
-        row_of = self._row_of[self.active]
+        slopes, peaks, row_of = weighed.slopes[run], weighed.peaks[run], self._row_of[self.active]
         flows = weighed.own.integer_flows(scope[0], slopes, peaks, row_of)
         if flows is None:
             return False

@@ -16,7 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from skcircuits.circuits import Categorical, Circuit, PiecewisePolynomial
+from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
+from skcircuits.circuits.inputs.restriction import Evidence
+from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS
+from skcircuits.circuits.queries._boxes import RestrictedCircuit
 from skcircuits.circuits.structure.units import rebuild
 from skcircuits.exceptions import ZeroProbabilityError, warn
 from skcircuits.learning._columns import MAX_GRID
@@ -79,6 +83,7 @@ def complete_rows(
     bounds=None,
     column_weights=None,
     self_masking=None,
+    integers=NO_COLUMNS,
 ):
     """Complete incomplete rows, shape (n_draws, n, d) or (n, d) for a single answer.
 
@@ -86,12 +91,17 @@ def complete_rows(
     the columns whose cells are codes (integers may be states of a circuit, yet numbers); `bounds`:
     the least and the largest means of columns, (d,) each, or None; `column_weights` (K, d): of the
     experts' answers to each column, None for the same in all; `self_masking`: how missing cells
-    differ from what the others tell, or None.
+    differ from what the others tell, or None; `integers`: columns whose most probable cells are
+    integers though the circuit has densities there.
     """
     if strategy == "mpe":
 
         def answer(rows):
-            return circuit.mpe(rows, method="search")
+            if not len(integers):
+                return circuit.mpe(rows, method="search")
+            is_open = np.full(rows.shape, np.nan)
+            evidence = Evidence(rows, Box(is_open, is_open), integers=integers)
+            return RestrictedCircuit(circuit.plan, evidence).mpe()[0]
 
     elif strategy == "sample":
 

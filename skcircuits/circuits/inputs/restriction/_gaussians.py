@@ -199,6 +199,15 @@ class RestrictedGaussians(RestrictedLayer):
             yield own, group, np.searchsorted(group.rows, rows[own])
 
     def mode(self, units: IntArray, rows: IntArray, left_out: IntArray = NO_COLUMNS) -> FloatArray:
+        modes = self._modes_without(left_out) if len(left_out) else self._modes
+        return modes[units, rows]
+
+    @cached_property
+    def _modes(self) -> FloatArray:
+        """Best points (n_units, n, scope_size), for which a search asks several times."""
+        return self._modes_without(NO_COLUMNS)
+
+    def _modes_without(self, left_out: IntArray) -> FloatArray:
         modes = np.repeat(self._cells[None], len(self.layer), axis=0)
         is_out, ends = np.isin(self.layer.variables, left_out), self._ends()
         for group in self.groups:
@@ -214,7 +223,7 @@ class RestrictedGaussians(RestrictedLayer):
                 if not is_out.any():
                     points = _beside_integers(group, points, integers)
             modes[own] = np.clip(points, *inside)
-        return modes[units, rows]
+        return modes
 
     def _ends(self) -> FloatArray:
         """Lower and upper ends of the free variables of each row, (2, n, scope_size)."""
