@@ -709,11 +709,8 @@ def test_most_probable_integers_are_those_of_enumeration():
     """Real modes were rounded: up to 4.5 percent less probable than the best integer."""
     rng = np.random.default_rng(0)
     z = rng.integers(2, size=300)
-    means = [np.where(z, 0.7, 6.0), 1.0 + 2.0 * z]
-    X = np.column_stack([*map(rng.poisson, means), np.round(rng.normal(3.0 * z, 0.4))]).astype(
-        float
-    )
-    X = X[:, [0, 2, 1]]
+    few, many = rng.poisson(np.where(z, 0.7, 6.0)), np.round(rng.normal(3.0 * z, 0.4))
+    X = np.column_stack([few, many, rng.poisson(1.0 + 2.0 * z)]).astype(float)
     hidden = np.arange(60), rng.integers(3, size=60)
     X[hidden] = np.nan
     density = GaussianMixtureDensity(n_components=3, random_state=0)

@@ -325,7 +325,7 @@ class _Ascents:
         trials = np.tile(self.rows[self.active], (_N_MODES + 1, 1, 1))
         before = {}
         for scope, parts in members.items():
-            trials[:, :, scope] = self._trials_of(parts, np.isin(scope, self._known.integers))
+            trials[:, :, scope] = self._trials_of(parts, np.array(scope))
             before[scope] = sum(weighed.now[run].sum(axis=0) for weighed, run in parts)
         rows = self.rows[self.active]
         for cells in np.where(np.isfinite(trials), trials, rows):
@@ -354,13 +354,8 @@ class _Ascents:
         found.take(every, np.array(scope), integers[best, None], gains)
         return True
 
-    def _trials_of(
-        self, parts: Sequence[tuple[_Weighed, slice]], is_integer: BoolArray
-    ) -> FloatArray:
-        """Cells (_N_MODES + 1, m, scope_size) for the scope of some runs of units.
-
-        `is_integer` (scope_size,): variables that are integers.
-        """
+    def _trials_of(self, parts: Sequence[tuple[_Weighed, slice]], scope: IntArray) -> FloatArray:
+        """Cells (_N_MODES + 1, m, scope_size) for the scope of some runs of units."""
         slopes = np.concatenate([weighed.slopes[run] for weighed, run in parts])
         now = np.concatenate([weighed.now[run] for weighed, run in parts])
         n_modes = min(_N_AVERAGED, len(slopes))
@@ -381,7 +376,10 @@ class _Ascents:
         total = responsibilities.sum(axis=0)
         responsibilities = np.where(total > 0.0, responsibilities / divisors(total), 1.0 / n_modes)
         average = np.einsum("kn,kns->ns", responsibilities, modes)
-        average = np.where(is_integer, np.round(average), average)
+        # Where the nearest integer is the present one, that on the other side of the average
+        nearest, now_at = np.round(average), self.rows[self.active][:, scope]
+        nearest += np.where(nearest == now_at, np.sign(average - nearest), 0.0)
+        average = np.where(np.isin(scope, self._known.integers), nearest, average)
         # Rounding may carry it out of observed cells and intervals
         np.clip(average, modes.min(axis=0), modes.max(axis=0), out=average)
         return np.stack([*(modes[min(i, n_modes - 1)] for i in range(_N_MODES)), average])
