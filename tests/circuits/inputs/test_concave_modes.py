@@ -7,8 +7,8 @@ import pytest
 from scipy import optimize, stats
 
 from skcircuits.circuits import Circuit, JohnsonGaussian, MultivariateGaussian
-from skcircuits.circuits.inputs._concave_modes import best_in_box
 from skcircuits.circuits.inputs.base import Box
+from skcircuits.circuits.inputs.johnson import best_in_box
 from skcircuits.circuits.inputs.restriction import Evidence
 from skcircuits.circuits.queries._boxes import RestrictedCircuit
 

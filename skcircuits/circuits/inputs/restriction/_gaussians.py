@@ -14,15 +14,15 @@ from functools import cached_property, singledispatch
 
 import numpy as np
 
-from skcircuits.circuits.inputs._concave_modes import (
-    ConcaveLogDensities,
-    CoordinateBounds,
-    best_in_box,
-)
 from skcircuits.circuits.inputs._gaussian_integrals import MAX_BOUNDED
 from skcircuits.circuits.inputs.base import Box, InputLayer
 from skcircuits.circuits.inputs.gaussian import MultivariateGaussianLayer
-from skcircuits.circuits.inputs.johnson import JohnsonGaussianLayer
+from skcircuits.circuits.inputs.johnson import (
+    ConcaveLogDensities,
+    CoordinateBounds,
+    JohnsonGaussianLayer,
+    best_in_box,
+)
 from skcircuits.circuits.inputs.restriction._evidence import (
     NO_COLUMNS,
     Evidence,
