@@ -204,6 +204,11 @@ def rectified_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
     return means * above + density, (means**2 + stds**2) * above + means * density
 
 
+def rectified(scores: FloatArray) -> FloatArray:
+    """The positive part of scores."""
+    return np.maximum(scores, 0.0)
+
+
 def cosine_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
     """E[cos s] and E[cos² s] of normal scores, by their characteristic function."""
     first = np.exp(-0.5 * stds**2) * np.cos(means)
@@ -221,7 +226,7 @@ EXPONENTIAL = Link(np.exp, exponential_normal_moments, covers=_exponential_cover
 COSINE = Link(np.cos, cosine_normal_moments)
 HIDDEN_LAYERS = {
     "logistic": LOGISTIC,
-    "relu": Link(lambda s: np.maximum(s, 0.0), rectified_normal_moments),
+    "relu": Link(rectified, rectified_normal_moments),
     "tanh": Link(np.tanh, tanh_normal_moments, 10 * N_LEGENDRE),
 }
 # Both probabilities, from that of the second class
@@ -276,7 +281,7 @@ def _approximate_link(
             edges,
             size,
         )[0]
-    return _approximated(approximation, size), constant
+    return _Approximation(approximation, size).link, constant
 
 
 def _response_to(additive: AdditiveFunction, single: Problem) -> Callable[[FloatArray], FloatArray]:
@@ -308,25 +313,41 @@ def _exponential(values: FloatArray, step: float) -> tuple[float, float, float]:
     return float(rate), float(factor), float(values[1] - factor)
 
 
-def _approximated(function: PiecewiseFunction, size: FloatArray) -> Link:
-    """The link whose value and square, of typical `size` (2,), are approximated by polynomials."""
+@dataclass(frozen=True, eq=False)
+class _Approximation:
+    """A link whose value and square, of typical `size` (2,), are approximated by polynomials.
 
-    def moments(means: FloatArray, stds: FloatArray) -> Moments:
-        found = function.normal_means(means.ravel(), stds.ravel())
+    Its methods make the link, instead of functions within a function: estimators are pickled.
+    """
+
+    function: PiecewiseFunction
+    size: FloatArray
+
+    @property
+    def link(self) -> Link:
+        return Link(self.value, self.moments, len(CUTS) * 12 * 6, self.covers)
+
+    def value(self, scores: FloatArray) -> FloatArray:
+        """The link itself."""
+        return self.function.at(scores)[..., 0]
+
+    def moments(self, means: FloatArray, stds: FloatArray) -> Moments:
+        """Its expectation and that of its square, by means and standard deviations."""
+        found = self.function.normal_means(means.ravel(), stds.ravel())
         return found[:, 0].reshape(means.shape), found[:, 1].reshape(means.shape)
 
-    def covers(means: FloatArray, stds: FloatArray) -> BoolArray:
-        reach = CUTS[-1] * stds
-        inside = (means - reach >= function.edges[0]) & (means + reach <= function.edges[-1])
+    def covers(self, means: FloatArray, stds: FloatArray) -> BoolArray:
+        """Tell for which scores the approximation is good enough."""
+        edges, reach = self.function.edges, CUTS[-1] * stds
+        inside = (means - reach >= edges[0]) & (means + reach <= edges[-1])
         # Beyond the cuts, functions must not grow faster than the density falls
-        far = [
-            np.abs(function.at(np.clip(means + side, *function.edges[[0, -1]])))
-            for side in (-reach, reach)
-        ]
-        typical = size + np.abs(function.at(np.clip(means, *function.edges[[0, -1]])))
-        return np.asarray(inside & (BEYOND * np.maximum(*far) <= TAIL * typical).all(axis=-1))
+        far = np.maximum(self._size_at(means - reach), self._size_at(means + reach))
+        typical = self.size + self._size_at(means)
+        return np.asarray(inside & (BEYOND * far <= TAIL * typical).all(axis=-1))
 
-    return Link(lambda s: function.at(s)[..., 0], moments, len(CUTS) * 12 * 6, covers)
+    def _size_at(self, scores: FloatArray) -> FloatArray:
+        """Absolute value and square, those of the ends beyond them."""
+        return np.abs(self.function.at(np.clip(scores, *self.function.edges[[0, -1]])))
 
 
 @dataclass(frozen=True, eq=False)

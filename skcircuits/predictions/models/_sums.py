@@ -7,7 +7,7 @@ Their expectations combine those of their members, each in its own closed form.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, singledispatch
 from typing import Any, NamedTuple
 
@@ -83,6 +83,20 @@ class Member(NamedTuple):
     model: Any
     method: str
     columns: IntArray | None = None  # all
+
+
+@dataclass(frozen=True, eq=False)
+class _MemberTable:
+    """Makes the table that a member sees; no function, which could not be pickled with its form."""
+
+    single: Problem
+    columns: IntArray | None
+
+    def __call__(self, X: FloatArray) -> Any:
+        table = transformed(self.single, X)
+        if self.columns is None:
+            return table
+        return (table.tocsc() if sparse.issparse(table) else np.asarray(table))[:, self.columns]
 
 
 class Combination(NamedTuple):
@@ -175,12 +189,7 @@ def _problem_of(member: Member, single: Problem) -> Problem:
     if not hasattr(member.model, member.method):
         raise NoClosedFormError(f"its {type(member.model).__name__} has no {member.method}")
 
-    def to_table(X: FloatArray) -> Any:
-        table = transformed(single, X)
-        if member.columns is None:
-            return table
-        return (table.tocsc() if sparse.issparse(table) else np.asarray(table))[:, member.columns]
-
+    to_table = _MemberTable(single, member.columns)
     return replace(single, response=Response([member.model], member.method, to_table))
 
 
