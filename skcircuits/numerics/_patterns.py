@@ -184,8 +184,7 @@ def _distinct_words(words: np.ndarray) -> tuple[IntArray, IntArray]:
     """First positions and inverse of distinct rows, by a verified hash: sorting is slower."""
     if words.shape[1] == 0:
         return np.zeros(min(1, len(words)), np.int64), np.zeros(len(words), np.int64)
-    keys = words[:, 0] if words.shape[1] == 1 else _hash_words(words)
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    first, inverse = distinct_keys(words[:, 0] if words.shape[1] == 1 else _hash_words(words))
     # Different hashes have different rows; equal ones are compared column by column, since copies
     # of a large table would be its peak of memory
     if (
@@ -195,6 +194,20 @@ def _distinct_words(words: np.ndarray) -> tuple[IntArray, IntArray]:
     ):
         _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
     return first, inverse.reshape(-1)
+
+
+def distinct_keys(keys: np.ndarray) -> tuple[IntArray, IntArray]:
+    """First positions and inverse of distinct integers (n,), ascending, as ``np.unique`` gives.
+
+    It sorts stably to find the first of equal ones, which takes twice as long for many.
+    """
+    order = np.argsort(keys)
+    ordered = keys[order]
+    is_start = np.ones(len(keys), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_start[1:])
+    inverse = np.empty(len(keys), dtype=np.int64)
+    inverse[order] = np.cumsum(is_start) - 1
+    return np.minimum.reduceat(order, np.flatnonzero(is_start)), inverse
 
 
 @lru_cache

@@ -18,6 +18,7 @@ from scipy.special import logsumexp, softmax
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import integers, log_probs_at
+from skcircuits.numerics._patterns import distinct_keys
 from skcircuits.protocols import BoolArray, DiscreteTarget, FloatArray, IntArray
 
 # Numbers of states that are kept: at first and, if they miss less than so many times what they
@@ -198,7 +199,7 @@ class _States:
     @classmethod
     def of(cls, target: DiscreteTarget, rows: FloatArray, integers: IntArray) -> _States:
         keys = integers[np.arange(len(integers)), rows.astype(np.int64)].sum(axis=1)
-        first = np.sort(np.unique(keys, return_index=True)[1])
+        first = np.sort(distinct_keys(keys)[0])
         log_prob = log_probabilities(target, rows[first])
         return cls(rows[first], keys[first], log_prob).at(log_prob > -np.inf)
 
@@ -248,9 +249,7 @@ def _next_to(
     changes = integers[variables, states] - integers[variables, own[row, variables]]
     # Of equal keys the first counts: that of a known state, if it is one.
     n_known = len(known.keys)
-    first = np.unique(np.concatenate([known.keys, origin.keys[row] + changes]), return_index=True)[
-        1
-    ]
+    first, _ = distinct_keys(np.concatenate([known.keys, origin.keys[row] + changes]))
     first = first[first >= n_known] - n_known
     rows = origin.rows[row[first]]
     rows[np.arange(len(first)), variables[first]] = states[first]

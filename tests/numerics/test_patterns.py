@@ -3,6 +3,7 @@ import pytest
 
 from skcircuits.numerics import _patterns as patterns
 from skcircuits.numerics._patterns import (
+    distinct_keys,
     distinct_patterns,
     group_patterns,
     joined_groups,
@@ -17,8 +18,8 @@ def table_with_missing_values(n_rows, n_columns, fraction, seed=0):
     return X
 
 
-# 70 columns need two words, 5 a lookup table
-@pytest.mark.parametrize("n_columns", [1, 5, 17, 70])
+# 70 columns need two words, 5 a lookup table, for which 16 have too few rows
+@pytest.mark.parametrize("n_columns", [1, 5, 16, 17, 70])
 def test_distinct_patterns(n_columns):
     missing = np.isnan(table_with_missing_values(200, n_columns, 0.2))
     found, inverse = distinct_patterns(missing)
@@ -82,6 +83,15 @@ def test_unique_rows(n_columns):
     np.testing.assert_array_equal(X[first][inverse], X)
     assert (np.diff(first) > 0).all()
     assert len(first) == len(np.unique(np.nan_to_num(X, nan=99.0), axis=0))
+
+
+@pytest.mark.parametrize("n_keys", [0, 1, 300])
+def test_distinct_keys_are_those_of_numpy(n_keys):
+    keys = np.random.default_rng(0).integers(-50, 50, n_keys)
+    first, inverse = distinct_keys(keys)
+    _, *expected = np.unique(keys, return_index=True, return_inverse=True)
+    np.testing.assert_array_equal(first, expected[0])
+    np.testing.assert_array_equal(inverse, expected[1])
 
 
 def test_unique_rows_edge_cases():
