@@ -331,6 +331,8 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         landmarks = Nystroem(n_components=min(MAX_LANDMARKS, n_rows), random_state=0)
         classifier = LogisticRegression(C=10.0, max_iter=1000)
         model = make_pipeline(column_encoder(self._known_columns), landmarks, classifier)
+        # Whatever users ask of their own transformers: one-hot columns are sparse
+        model.set_output(transform="default")
         return MultiOutputClassifier(model) if np.ndim(y) == 2 else model
 
 
@@ -443,6 +445,9 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
     def _default_estimator(self, y):
         """Make a support vector regression of the standardised target."""
         model = make_pipeline(column_encoder(self._known_columns), SVR(C=3.0, epsilon=0.05))
+        # Whatever users ask of their own transformers: one-hot columns are sparse
+        model.set_output(transform="default")
         if np.ndim(y) == 2:
             model = MultiOutputRegressor(model)
-        return TransformedTargetRegressor(model, transformer=StandardScaler())
+        scaler = StandardScaler().set_output(transform="default")
+        return TransformedTargetRegressor(model, transformer=scaler)

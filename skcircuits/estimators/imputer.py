@@ -353,7 +353,10 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             drawn = self._draw_properly(encoded, n_imputations)
         else:
             drawn = self._complete(self.density_, encoded, "sample", n_imputations)
-        columns = tuple(self._schema.columns[j] for j in self._kept)
+        columns = tuple(
+            replace(self._schema.columns[j], name=name)  # those that `transform` gives
+            for j, name in zip(self._kept, self.get_feature_names_out(), strict=False)
+        )
         schema = replace(self._schema, columns=columns)
         kept = self._among_kept(unseen)
         tables = [self._write_table(table, schema, X, kept) for table in drawn[..., self._kept]]

@@ -1118,3 +1118,16 @@ def test_errors_of_models_have_a_note_on_columns_that_are_no_numbers(fraction):
     assert note.startswith(
         "The table has categories in columns ['word'] and dates in columns ['day']"
     )
+
+
+@pytest.mark.parametrize("container", ["pandas", "polars"])
+@pytest.mark.parametrize("make", [regressor, classifier])
+def test_frames_that_are_asked_of_all_transformers_change_nothing(numbers, make, container):
+    X = pd.DataFrame(hide(numbers[0]), columns=list("abcd"))
+    X["kind"] = pd.Categorical(np.where(numbers[0][:, 0] > 3.0, "large", "small"))
+    X.loc[::5, "kind"] = None
+    y = numbers[0][:, 1] if make is regressor else (numbers[0][:, 1] > 3.0).astype(str)
+    usual = make(n_completions=2).fit(X, y).predict(X)
+    with sklearn.config_context(transform_output=container):
+        found = make(n_completions=2).fit(X, y).predict(X)
+    np.testing.assert_array_equal(found, usual)

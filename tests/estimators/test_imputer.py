@@ -252,6 +252,16 @@ def test_polars_in_and_out(independent_density, frame):
     assert across["colour"].tolist() == completed["colour"].to_list()
 
 
+@pytest.mark.parametrize("container", ["pandas", "polars"])
+def test_samples_and_completed_tables_of_arrays_have_the_same_names(gaussian, container):
+    X = np.array([[1.0, NAN, 2.0], [0.5, 1.0, NAN]])
+    imputer = CircuitImputer(density=gaussian, random_state=0).set_output(transform=container)
+    names = list(imputer.fit_transform(X).columns)
+    assert names == ["x0", "x1", "x2"]
+    for table in imputer.sample_imputations(X, 2, proper=False):
+        assert list(table.columns) == names
+
+
 def test_arrays_by_default_even_from_dataframes(independent_density, frame):
     completed = CircuitImputer(density=independent_density).fit_transform(frame)
     assert isinstance(completed, np.ndarray)

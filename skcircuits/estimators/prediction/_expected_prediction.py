@@ -530,7 +530,7 @@ class ExpectedPredictionMixin(
             random_state=self._seed,
             n_jobs=self.n_jobs,
         )
-        imputer.fit(joint, sample_weight=sample_weight)
+        imputer.set_output(transform="default").fit(joint, sample_weight=sample_weight)
         drawn = imputer.sample_imputations(joint, self.n_completions, proper=False)
         rows = self._rows(encoded)
         for copy in drawn[:, :, : encoded.shape[1]]:
