@@ -348,7 +348,7 @@ class MultivariateGaussian(InputUnit):
         what = "covariance of a multivariate Gaussian unit"
         asymmetry = float(np.abs(self.covariance - self.covariance.T).max())
         # Covariances that were computed are symmetric up to rounding alone.
-        if not np.allclose(
+        if asymmetry > 0.0 and not np.allclose(
             self.covariance,
             self.covariance.T,
             rtol=1e-8,

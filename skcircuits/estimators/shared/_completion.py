@@ -324,13 +324,16 @@ def numbers_with_masses(circuit: Circuit, X: np.ndarray, is_categorical: np.ndar
     """
     found = {}
     for unit in circuit.plan.units:
-        if isinstance(unit, DiscreteUnit):
-            values = np.flatnonzero(unit.possible_states()).astype(np.float64)
-        elif isinstance(unit, PiecewisePolynomial):
-            values = unit.atoms
-        else:
+        is_over_states = isinstance(unit, DiscreteUnit)
+        if not (is_over_states or isinstance(unit, PiecewisePolynomial)):
             continue
-        if len(values) and not is_categorical[unit.variable]:
+        if is_categorical[unit.variable]:  # of most units over states
+            continue
+        if is_over_states:
+            values = np.flatnonzero(unit.possible_states()).astype(np.float64)
+        else:
+            values = unit.atoms
+        if len(values):
             # Many units have equal values
             found.setdefault(unit.variable, {})[values.tobytes()] = values
     numbers = {j: np.unique(np.concatenate(list(own.values()))) for j, own in found.items()}
