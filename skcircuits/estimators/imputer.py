@@ -353,10 +353,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             drawn = self._draw_properly(encoded, n_imputations)
         else:
             drawn = self._complete(self.density_, encoded, "sample", n_imputations)
-        columns = tuple(
-            replace(self._schema.columns[j], name=name)  # those that `transform` gives
-            for j, name in zip(self._kept, self.get_feature_names_out(), strict=False)
-        )
+        columns = tuple(self._schema.columns[j] for j in self._kept)
+        if self._schema.prototype is None:  # columns of arrays are numbered, those of tables not
+            columns = self._schema_out.columns[: len(columns)]
         schema = replace(self._schema, columns=columns)
         kept = self._among_kept(unseen)
         tables = [self._write_table(table, schema, X, kept) for table in drawn[..., self._kept]]

@@ -262,6 +262,13 @@ def test_samples_and_completed_tables_of_arrays_have_the_same_names(gaussian, co
         assert list(table.columns) == names
 
 
+def test_samples_of_numbered_columns_keep_their_dtypes(gaussian):
+    X = pd.DataFrame({5: [1.0, NAN], 7: [0.5, 1.0], 9: pd.array([1, 2], dtype="Int64")})
+    imputer = CircuitImputer(density=gaussian, random_state=0).set_output(transform="pandas")
+    for table in imputer.fit(X).sample_imputations(X, 2, proper=False):
+        assert table.dtypes.to_dict() == X.dtypes.to_dict()
+
+
 def test_arrays_by_default_even_from_dataframes(independent_density, frame):
     completed = CircuitImputer(density=independent_density).fit_transform(frame)
     assert isinstance(completed, np.ndarray)
