@@ -139,7 +139,9 @@ def _quoted(name: str) -> str:
     if re.fullmatch(r"[\w.+-]+", name):
         return name
     if not name or '"' in name or "\n" in name:
-        raise ValueError(must("names in a BIF file", "hold no quotes or line breaks", name=name))
+        way_out = "Choose other variable_names and state_names, or write a UAI file by to_uai."
+        condition = "hold no quotes or line breaks, nor be empty"
+        raise ValueError(must("names in a BIF file", condition, way_out, name=name))
     return f'"{name}"'
 
 

@@ -29,7 +29,7 @@ from skcircuits.graphical.inference._rows import (
     read_rows,
     variable_index,
 )
-from skcircuits.numerics._arrays import float_array, integers
+from skcircuits.numerics._arrays import integers
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -77,8 +77,9 @@ class ExactInference:
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-            States, NaN for missing values.
+        X : array-like of shape (n, d) or dataframe
+            States, NaN for missing values. Columns of dataframes that are names of variables are
+            read by name, their cells as names or numbers of states.
 
         Returns
         -------
@@ -326,7 +327,10 @@ default="auto"
         """
         require_count(0, n_samples=n_samples)
         rng = as_generator(random_state)
-        table = self._evidence_row(None) if X is None else float_array(X, "X")
+        table = self._evidence_row(None)
+        if X is not None:
+            states, is_missing = self._read_rows(X)
+            table = np.where(is_missing, np.nan, states)
         # Copies of a row have the same evidence and are solved once.
         codes, missing = self._read_possible_rows(np.tile(table, (n_samples, 1)))
         for rows, hidden in missing_patterns(missing):
@@ -348,7 +352,7 @@ default="auto"
         return columns
 
     def _read_rows(self, X: ArrayLike) -> tuple[IntArray, BoolArray]:
-        return read_rows(X, self.cardinalities)
+        return read_rows(X, self.cardinalities, self.variable_names, self.state_names)
 
     def _read_possible_rows(self, X: ArrayLike) -> tuple[IntArray, BoolArray]:
         """Read rows and refuse those whose observed cells are impossible."""

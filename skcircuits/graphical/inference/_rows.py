@@ -19,8 +19,19 @@ Names = tuple[str, ...] | None
 StateNames = tuple[tuple[str, ...], ...] | None
 
 
-def read_rows(X: ArrayLike, cardinalities: IntArray) -> tuple[IntArray, BoolArray]:
-    """Split rows into codes and missing cells."""
+def read_rows(
+    X: Any,
+    cardinalities: IntArray,
+    variable_names: Names = None,
+    state_names: StateNames = None,
+) -> tuple[IntArray, BoolArray]:
+    """Split rows into codes and missing cells; dataframes are read by the names of their columns.
+
+    Dataframes none of whose columns is a variable are read by position, as arrays are.
+    """
+    columns = list(getattr(X, "columns", ()))
+    if variable_names is not None and any(name in variable_names for name in columns):
+        X = _by_names(X, columns, variable_names, state_names)
     table = float_array(X, "X")
     if table.ndim != 2 or table.shape[1] != len(cardinalities):
         raise ValueError(must("X", f"have shape (n, {len(cardinalities)})", shape=table.shape))
@@ -36,6 +47,30 @@ def read_rows(X: ArrayLike, cardinalities: IntArray) -> tuple[IntArray, BoolArra
         way_out = "Encode the categories first."
         raise ValueError(must(what, condition, way_out, value=float(table[row, column])))
     return filled.astype(np.int64), missing
+
+
+def _by_names(
+    X: Any, columns: list[Any], variable_names: tuple[str, ...], state_names: StateNames
+) -> FloatArray:
+    """Rows of a dataframe, NaN in variables that it lacks; cells are states or their numbers."""
+    unknown = [name for name in columns if name not in variable_names]
+    if unknown or len(set(columns)) < len(columns):
+        condition = f"be different variables of {variable_names}"
+        way_out = "Drop the others."
+        raise ValueError(must("columns of X", condition, way_out, columns=columns))
+    table = np.full((len(X), len(variable_names)), np.nan)
+    for name in columns:
+        column = variable_names.index(name)
+        names = state_names[column] if state_names else None
+        codes: dict[Any, float] = {}
+        for row, cell in enumerate(np.asarray(X[name], dtype=object)):
+            # pandas' NA compares to nothing, not even to itself
+            if cell is None or (str(cell) in ("nan", "<NA>") and not isinstance(cell, str)):
+                continue
+            if cell not in codes:
+                codes[cell] = _position(cell, names, f"state of variable {name!r}")
+            table[row, column] = codes[cell]
+    return table
 
 
 def missing_patterns(missing: BoolArray) -> Iterator[tuple[IntArray, frozenset[int]]]:

@@ -122,3 +122,17 @@ def test_observed_states_are_not_taken_for_variables(ask):
     model = BayesianNetwork([[], [0], [0]], [[0.5, 0.5], np.eye(2), np.eye(2)])
     with pytest.raises(ValueError, match=r"variables must be .* Observed states are passed as "):
         ask(model, {0: 1})
+
+
+def test_dataframes_with_names_in_every_query():
+    frames = pytest.importorskip("pandas")
+    tables = [[0.3, 0.7], [[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]]
+    names, states = ["a b", "é"], [["no", "yes"], ["1", "2", "x"]]
+    model = BayesianNetwork([(), (0,)], tables, variable_names=names, state_names=states)
+    frame = frames.DataFrame({"é": ["x", None, "1"], "a b": [None, "yes", "no"]})
+    X = [[np.nan, 2.0], [1.0, np.nan], [0.0, 0.0]]
+    for query in (model.conditional_marginals, model.mpe, model.log_prob_unnormalized):
+        for found, expected in zip(query(frame), query(X)):
+            np.testing.assert_array_equal(found, expected)
+    drawn, expected = (model.sample(5, X=rows, random_state=0) for rows in (frame, X))
+    np.testing.assert_array_equal(drawn, expected)

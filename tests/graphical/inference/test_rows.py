@@ -26,6 +26,28 @@ def test_no_rows():
     assert codes.shape == (0, 2)
 
 
+NAMES = ("a b", "é"), (("no", "yes"), ("1", "2", "x"))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_dataframes_are_read_by_name(library):
+    """Columns in another order than the variables were read as other variables."""
+    frames = pytest.importorskip(library)
+    table = frames.DataFrame({"é": ["x", None, "1"], "a b": ["no", "yes", None]})
+    codes, missing = read_rows(table, STATES, *NAMES)
+    assert_array_equal(np.where(missing, np.nan, codes), [[0, 2], [1, np.nan], [np.nan, 0]])
+    numbers = frames.DataFrame({"é": [2, 0]})
+    codes, missing = read_rows(numbers, STATES, *NAMES)
+    assert_array_equal(np.where(missing, np.nan, codes), [[np.nan, 2], [np.nan, 0]])
+    # Columns without names of variables are read by position
+    codes, _ = read_rows(frames.DataFrame({"u": [1], "v": [2]}), STATES, *NAMES)
+    assert_array_equal(codes, [[1, 2]])
+    with pytest.raises(ValueError, match="columns of X must be different variables of"):
+        read_rows(frames.DataFrame({"é": ["x"], "v": ["no"]}), STATES, *NAMES)
+    with pytest.raises(ValueError, match=r"state of variable 'é' must be one of .*label='y'"):
+        read_rows(frames.DataFrame({"é": ["y"]}), STATES, *NAMES)
+
+
 def test_patterns_cover_every_row_once():
     missing = np.random.default_rng(0).random((50, 4)) < 0.5
     seen = np.concatenate([rows for rows, _ in missing_patterns(missing)])
