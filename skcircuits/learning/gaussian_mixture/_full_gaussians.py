@@ -443,15 +443,20 @@ def joined_sums(parts: Sequence[Sums], factors: Sequence[float]) -> Sums:
     if len(parts) == 1:
         ((counts, means, scatter),) = parts
         return factors[0] * counts, means, factors[0] * scatter
-    weighed = [factor * counts for factor, (counts, _, _) in zip(factors, parts, strict=True)]
-    total, first = np.sum(weighed, axis=0), parts[0][1]
-    moved = [n[:, None] * (own[1] - first) for n, own in zip(weighed, parts, strict=True)]
-    means = first + np.sum(moved, axis=0) / np.maximum(total, 1e-300)[:, None]
-    scatters = [
-        factor * own + products_like(own, n, rows - means)
-        for factor, n, (_, rows, own) in zip(factors, weighed, parts, strict=True)
-    ]
-    return total, means, np.sum(scatters, axis=0)
+    weighed = np.array([factor * own[0] for factor, own in zip(factors, parts, strict=True)])
+    total, first = weighed.sum(axis=0), parts[0][1]
+    rows = np.array([own[1] for own in parts])
+    moved = np.einsum("bk,bkc->kc", weighed, rows - first)
+    means = first + moved / np.maximum(total, 1e-300)[:, None]
+    away = rows - means
+    if parts[0][2].ndim == 2:
+        scatter = products_like(parts[0][2], weighed.ravel(), away.reshape(-1, away.shape[2]))
+    else:
+        scatter = (away.transpose(1, 2, 0) * weighed.T[:, None]) @ away.transpose(1, 0, 2)
+    # One by one: scatter of many components takes more memory than the rows do
+    for factor, own in zip(factors, parts, strict=True):
+        scatter += factor * own[2]
+    return total, means, scatter
 
 
 def weighted_sums(parts: Sequence[Sums], factors: Sequence[float]) -> Sums:

@@ -38,6 +38,7 @@ from skcircuits.numerics._patterns import PatternGroup, group_patterns, k_means,
 from skcircuits.protocols import FloatArray, IntArray
 
 _SINGLE_TOL = 0.1  # of the tolerance: all starts of a single component end as one
+_JOINED_BLOCKS = 32  # of rows, whose sums are kept apart: of all they might not fit in memory
 _START_STEPS = 10  # iterations each start gets before the best one goes on
 _BOUND_DIGITS = 9  # of nats per row, by which starts are compared
 # Iterations in which the strength of the prior is learned: not in the first ones, after which
@@ -342,6 +343,8 @@ def _expect(
         own = own * table.weights[rows]
         log_likelihood += float(table.weights[rows] @ log_density)
         totals.append(((own.sum(axis=1),), numbers.sums(own), codes.sums(own)))
+        if len(totals) == _JOINED_BLOCKS:
+            totals = [_joined(state, totals, [1.0] * len(totals))]
     return log_likelihood, _joined(state, totals, [1.0] * len(totals))
 
 

@@ -1,3 +1,4 @@
+import tracemalloc
 import warnings
 from dataclasses import replace
 
@@ -29,6 +30,8 @@ from skcircuits.learning.gaussian_mixture._full_gaussians import (
 from skcircuits.learning.gaussian_mixture._held_out import HeldOutCells
 from skcircuits.learning.gaussian_mixture._learner import (
     EMSettings,
+    MixtureState,
+    _expect,
     cluster_rows,
     learn_gaussian_mixture,
 )
@@ -372,6 +375,22 @@ def test_scatter_of_rows_far_away_is_not_lost_to_rounding(covariance_type, far):
         expected.append(((X - mean).T * own) @ (X - mean))
     expected = np.sum(expected, axis=0) if covariance_type == "tied" else np.array(expected)
     np.testing.assert_allclose(scatter, expected, atol=1e-14 * far * np.abs(expected).max())
+
+
+def test_statistics_of_many_blocks_do_not_fill_the_memory():
+    X = np.random.default_rng(0).normal(size=(6400, 100))
+    table = MixtureTable.prepare(X, np.zeros(100, dtype=np.int64))
+    single = FullGaussians.guess(np.eye(100), np.zeros(100)).repeat(8, "full", 0.0)
+    scatter = single.stack.covariances.nbytes
+    assert len(table.blocks) * scatter > 50e6  # of all blocks together
+    state = MixtureState(np.full(8, 0.125), single, Categories.marginal(table, 0.5))
+    tracemalloc.start()
+    _, ((counts,), (_, means, _), _) = _expect(table, state)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 45 * scatter
+    np.testing.assert_allclose(counts, 800.0)
+    np.testing.assert_allclose(means, np.zeros((8, 100)), atol=1e-10)
 
 
 def extreme_tables():
