@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import nnls
 from scipy.sparse.linalg import eigsh
 
@@ -14,8 +15,11 @@ from skcircuits.exceptions import must, require_non_negative, warn
 from skcircuits.numerics._arrays import float_array
 from skcircuits.protocols import FloatArray
 
-# Direct solvers cost n³; beyond this many weights first-order steps take over.
-_MAX_DIRECT_SIZE = 3000
+# Rows up to which interior points take a fifth of a second, and a minute and 2 GB
+_MAX_SMALL_SIZE, _MAX_DIRECT_SIZE = 1000, 6000
+# Exchanges of all wrong signs that may fail to lower their number, multiplications relative to n³
+# (interior points take 5), and the ridge of singular matrices on the scale of their mean diagonal
+_MAX_FAILURES, _MAX_WORK, _RIDGE = 3, 2.0, 1e-10
 RELATIVE_GAP = 1e-6
 _FIRST_ORDER_STEPS = 20_000
 
@@ -42,8 +46,9 @@ def simplex_weights(
     solver : {"auto", "cvxopt", "nnls"}, default="auto"
         The interior-point method of cvxopt, or the active-set method of
         :func:`scipy.optimize.nnls`, which takes two to three times as long. ``"auto"`` uses cvxopt
-        if it is installed. For more than 3000 rows, accelerated projected gradients are used
-        instead.
+        if it is installed. For more than 1000 rows it first tries block principal pivoting
+        [1]_, which takes a fifth of the time. More than 6000 rows are solved by pivoting or, if
+        that fails, by accelerated projected gradients.
 
     Returns
     -------
@@ -55,6 +60,12 @@ def simplex_weights(
     -----
     RuntimeWarning
         If the relative duality gap remains above 1e-6.
+
+    References
+    ----------
+    .. [1] Portugal, Judice and Vicente, "A Comparison of Block Pivoting and Interior-Point
+       Algorithms for Linear Least Squares Problems with Nonnegative Variables", Mathematics of
+       Computation 63, 1994.
 
     Examples
     --------
@@ -75,9 +86,9 @@ def simplex_weights(
     uniform = copies / copies.sum()
     if _duality_gap(scaled, uniform) <= RELATIVE_GAP:
         return uniform
-    solve = _SOLVERS[solver] if len(scaled) <= _MAX_DIRECT_SIZE else _first_order
+    solve = _SOLVERS[solver] if len(scaled) <= _MAX_DIRECT_SIZE else _block_pivoting
     weights = solve(scaled, uniform)
-    # Direct solvers can stall on singular matrices; first-order steps polish.
+    # Solvers can stall on singular matrices; first-order steps polish.
     if _duality_gap(scaled, weights) > RELATIVE_GAP:
         weights = _first_order(scaled, weights)
     if uniform @ scaled @ uniform <= weights @ scaled @ weights:
@@ -148,8 +159,53 @@ def _duality_gap(K: FloatArray, weights: FloatArray) -> float:
 
 
 def _automatic(K: FloatArray, start: FloatArray) -> FloatArray:
-    """Solve by cvxopt where it is installed."""
+    """Solve small problems by cvxopt where it is installed, large ones by pivoting."""
+    if len(K) > _MAX_SMALL_SIZE:
+        weights = _block_pivoting(K, start)
+        if _duality_gap(K, weights) <= RELATIVE_GAP:
+            return weights
     return (_interior_point if find_spec("cvxopt") else _active_set)(K, start)
+
+
+def _block_pivoting(K: FloatArray, start: FloatArray) -> FloatArray:
+    """Solve ``K u >= 1, u >= 0, uᵀ (K u - 1) = 0``, whose solution is that of the program, scaled.
+
+    All u outside of its bounds and all zeros of it that should be positive change sides at once.
+    Where this fails several times to lower their number, only the last one changes, which ends in
+    the solution (Portugal, Judice and Vicente 1994).
+    """
+    for ridge in (0.0, _RIDGE):
+        try:
+            return _onto_simplex(_pivoted(K, ridge), start)
+        except np.linalg.LinAlgError:
+            continue
+    return start
+
+
+def _pivoted(K: FloatArray, ridge: float) -> FloatArray:
+    """Exchange positive and zero entries of u until all signs are right."""
+    n = len(K)
+    is_free, u = np.ones(n, dtype=bool), np.zeros(n)
+    n_wrong, n_failures, work = n + 1, 0, 0.0
+    while work < _MAX_WORK * n**3:
+        free = np.flatnonzero(is_free)
+        rows = K[free] if len(free) < n else K
+        block = rows[:, free]
+        block[np.diag_indices_from(block)] += ridge
+        factor = cho_factor(block, overwrite_a=True, check_finite=False)
+        u[:] = 0.0
+        u[free] = cho_solve(factor, np.ones(len(free)), check_finite=False)
+        work += len(free) ** 3 / 3.0 + n**2
+        is_wrong = np.where(is_free, u < 0.0, u[free] @ rows < 1.0 - 0.1 * RELATIVE_GAP)
+        n_now = np.count_nonzero(is_wrong)
+        if not n_now:
+            break
+        n_failures = 0 if n_now < n_wrong else n_failures + 1
+        n_wrong = min(n_wrong, n_now)
+        if n_failures > _MAX_FAILURES:
+            is_wrong[: np.flatnonzero(is_wrong)[-1]] = False
+        is_free ^= is_wrong
+    return u
 
 
 def _active_set(K: FloatArray, start: FloatArray) -> FloatArray:

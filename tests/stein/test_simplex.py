@@ -34,9 +34,50 @@ def test_all_solvers_are_optimal(n, rank, monkeypatch):
     assert_optimal(K, active)
     assert_allclose(interior @ K @ interior, active @ K @ active, atol=1e-6)
     monkeypatch.setattr(simplex, "_MAX_DIRECT_SIZE", 0)
+    pivoted = simplex_weights(K)
+    assert_optimal(K, pivoted)
+    assert_allclose(interior @ K @ interior, pivoted @ K @ pivoted, atol=1e-6)
+    monkeypatch.setattr(simplex, "_block_pivoting", lambda K, start: start)
     first_order = simplex_weights(K)
     assert_optimal(K, first_order)
     assert_allclose(interior @ K @ interior, first_order @ K @ first_order, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", ["regular", "singular", "equal", "nearly_singular"])
+def test_pivoting_alone_is_optimal(kind, seed, monkeypatch):
+    rank = {"regular": 200, "singular": 7, "equal": 90, "nearly_singular": 12}[kind]
+    K = random_gram(120, rank, seed)
+    if kind == "equal":
+        which = np.arange(120) // 3
+        K = K[np.ix_(which, which)]
+    elif kind == "nearly_singular":
+        K[np.diag_indices_from(K)] += 1e-6 * K.diagonal().mean()
+    monkeypatch.setattr(simplex, "_MAX_DIRECT_SIZE", 0)
+    monkeypatch.setattr(simplex, "_first_order", None)
+    assert_optimal(K, simplex_weights(K), tolerance=1e-8)
+
+
+def large_gram(n_rows, degree):
+    """Smooth functions at points, of which few explain the others."""
+    points = np.random.default_rng(0).normal(size=(n_rows, 3)) + 0.2
+    squares = ((points[:, None] - points) ** 2).sum(axis=2)
+    return np.exp(-squares / 6.0) * (1.0 + points @ points.T) ** degree
+
+
+def test_large_problems_are_solved_by_pivoting(monkeypatch):
+    monkeypatch.setattr(simplex, "_interior_point", None)
+    K = large_gram(1100, 1)
+    weights = simplex_weights(K, regularization=1e-3)
+    assert_optimal(K + 1e-3 * K.diagonal().mean() * np.eye(1100), weights, tolerance=1e-8)
+
+
+def test_interior_points_solve_what_pivoting_does_not():
+    K = large_gram(1100, 3)
+    start = np.full(1100, 1 / 1100)
+    scaled = K / K.diagonal().mean()
+    assert simplex._duality_gap(scaled, simplex._block_pivoting(scaled, start)) > 1.0
+    assert_optimal(K, simplex_weights(K))
 
 
 def test_nnls_takes_over_where_cvxopt_is_missing(monkeypatch):
@@ -88,6 +129,7 @@ def test_never_worse_than_uniform():
 
 def test_a_gap_is_told(monkeypatch):
     monkeypatch.setattr(simplex, "_MAX_DIRECT_SIZE", 0)
+    monkeypatch.setattr(simplex, "_block_pivoting", lambda K, start: start)
     monkeypatch.setattr(simplex, "_FIRST_ORDER_STEPS", 1)
     with pytest.warns(RuntimeWarning, match="relative duality gap"):
         simplex_weights(random_gram(30, 40))
