@@ -197,7 +197,7 @@ def _pivoted(K: FloatArray, ridge: float) -> FloatArray:
         u[free] = cho_solve(factor, np.ones(len(free)), check_finite=False)
         work += len(free) ** 3 / 3.0 + n**2
         is_wrong = np.where(is_free, u < 0.0, u[free] @ rows < 1.0 - 0.1 * RELATIVE_GAP)
-        n_now = np.count_nonzero(is_wrong)
+        n_now = int(is_wrong.sum())
         if not n_now:
             break
         n_failures = 0 if n_now < n_wrong else n_failures + 1
