@@ -44,6 +44,7 @@ from skcircuits.circuits.inputs.restriction import (
 from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS, Feature
 from skcircuits.circuits.queries._completion import (
     BATCH_DRAWS,
+    SEARCH_BUFFERS,
     _Posterior,
     rows_have_several_trees,
 )
@@ -245,12 +246,12 @@ class RestrictedCircuit:
         rows are those of max-product, with the logs of their terms.
         """
         rows_found, heights = np.empty(self.evidence.X.shape), np.empty(len(self.evidence))
-        for rows, batch in self._batches():
+        for rows, batch in self._batches(SEARCH_BUFFERS):
             rows_found[rows], heights[rows] = batch.mpe(left_out)
         return rows_found, heights
 
-    def _batches(self) -> Iterator[tuple[slice, _Batch]]:
-        for rows in self._plan.batches(len(self.evidence), n_buffers=4):
+    def _batches(self, n_buffers: int = 4) -> Iterator[tuple[slice, _Batch]]:
+        for rows in self._plan.batches(len(self.evidence), n_buffers):
             yield rows, _Batch(self._plan, self.evidence.rows(rows), rows.start, self._restrict)
 
 

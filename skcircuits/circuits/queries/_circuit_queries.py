@@ -268,7 +268,7 @@ class CircuitQueries(Immutable, ABC):
             completion and at most three others, and improves those that are nearly as good as the
             best in at most three steps: discrete columns get the state that is best given all other
             cells, others the best of some modes of their input units and an average of these. It is
-            exact for deterministic circuits, never worse than "max_product" and takes up to twenty
+            exact for deterministic circuits, never worse than "max_product" and takes up to thirty
             times as long.
 
         Returns

@@ -45,7 +45,7 @@ ALMOST_ONE = 1.0 - 1e-9
 # Draws that show whether rows have several trees, and the gain in log density that shows it
 _N_DRAWS, _SEVERAL_TREES = 64, 1e-9
 # Arrays of the size of all values that a search holds at once
-_SEARCH_BUFFERS = 16
+SEARCH_BUFFERS = 16
 
 
 def sample(plan: Plan, n_samples: int, rng: np.random.Generator | RowStreams) -> FloatArray:
@@ -226,7 +226,7 @@ def searched_completion(plan: Plan, X: FloatArray) -> FloatArray:
     if not rows_have_several_trees(plan):
         return max_product_completion(plan, X)
     result = np.empty(X.shape)
-    for rows in plan.batches(len(X), n_buffers=_SEARCH_BUFFERS):
+    for rows in plan.batches(len(X), n_buffers=SEARCH_BUFFERS):
         block = X[rows]
         sums = log_values(plan, block)
         require_possible(plan, sums[plan.root], rows.start)

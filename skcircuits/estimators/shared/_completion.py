@@ -97,11 +97,7 @@ def complete_rows(
     if strategy == "mpe":
 
         def answer(rows):
-            if not len(integers):
-                return circuit.mpe(rows, method="search")
-            is_open = np.full(rows.shape, np.nan)
-            evidence = Evidence(rows, Box(is_open, is_open), integers=integers)
-            return RestrictedCircuit(circuit.plan, evidence).mpe()[0]
+            return _most_probable(circuit, rows, integers)
 
     elif strategy == "sample":
 
@@ -118,6 +114,29 @@ def complete_rows(
             return _with_modes(means, tables, rows)
 
     return completed_or_marginal(answer, X, circuit)
+
+
+def _most_probable(circuit, X, integers):
+    """Complete rows by the best integers in some columns, if any are possible there.
+
+    No completion is less probable than the best one that is found without integers, rounded.
+    """
+    best = circuit.mpe(X, method="search")
+    is_free = np.isnan(X[:, integers])
+    best[:, integers] = np.where(is_free, np.round(best[:, integers]), X[:, integers])
+    rows = np.flatnonzero(is_free.any(axis=1))
+    while len(rows):
+        is_open = np.full((len(rows), X.shape[1]), np.nan)
+        evidence = Evidence(X[rows], Box(is_open, is_open), integers=integers)
+        try:
+            found, heights = RestrictedCircuit(circuit.plan, evidence).mpe()
+        except ZeroProbabilityError as error:
+            rows = np.delete(rows, error.rows)  # densities may be positive between integers alone
+            continue
+        is_better = heights >= circuit.log_prob(best[rows])
+        best[rows[is_better]] = found[is_better]
+        break
+    return best
 
 
 def _drawn(experts, X, streams, n_draws):
