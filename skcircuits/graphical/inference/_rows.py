@@ -61,16 +61,24 @@ def _by_names(
     table = np.full((len(X), len(variable_names)), np.nan)
     for name in columns:
         column = variable_names.index(name)
+        if np.asarray(X[name]).dtype.kind in "biuf":
+            table[:, column] = X[name]
+            continue
         names = state_names[column] if state_names else None
-        codes: dict[Any, float] = {}
-        for row, cell in enumerate(np.asarray(X[name], dtype=object)):
-            # pandas' NA compares to nothing, not even to itself
-            if cell is None or (str(cell) in ("nan", "<NA>") and not isinstance(cell, str)):
-                continue
-            if cell not in codes:
-                codes[cell] = _position(cell, names, f"state of variable {name!r}")
-            table[row, column] = codes[cell]
+        cells = np.asarray(X[name], dtype=object).tolist()
+        codes = {
+            cell: np.nan
+            if _is_missing(cell)
+            else _position(cell, names, f"state of variable {name!r}")
+            for cell in dict.fromkeys(cells)
+        }
+        table[:, column] = [codes[cell] for cell in cells]
     return table
+
+
+def _is_missing(cell: Any) -> bool:
+    # pandas' NA compares to nothing, not even to itself
+    return cell is None or (not isinstance(cell, str) and str(cell) in ("nan", "<NA>"))
 
 
 def missing_patterns(missing: BoolArray) -> Iterator[tuple[IntArray, frozenset[int]]]:

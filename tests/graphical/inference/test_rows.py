@@ -39,6 +39,10 @@ def test_dataframes_are_read_by_name(library):
     numbers = frames.DataFrame({"é": [2, 0]})
     codes, missing = read_rows(numbers, STATES, *NAMES)
     assert_array_equal(np.where(missing, np.nan, codes), [[np.nan, 2], [np.nan, 0]])
+    codes, missing = read_rows(frames.DataFrame({"é": [None, 1.0], "a b": [1, 0]}), STATES, *NAMES)
+    assert_array_equal(np.where(missing, np.nan, codes), [[1, np.nan], [0, 1]])
+    with pytest.raises(ValueError, match=r"cells of column 1 of X must be states .*value=0.5"):
+        read_rows(frames.DataFrame({"é": [0.5]}), STATES, *NAMES)
     # Columns without names of variables are read by position
     codes, _ = read_rows(frames.DataFrame({"u": [1], "v": [2]}), STATES, *NAMES)
     assert_array_equal(codes, [[1, 2]])
