@@ -145,16 +145,17 @@ def _no_gram(way_out: str) -> ValueError:
     return ValueError(must("K", "be symmetric and positive semi-definite", way_out))
 
 
-def _duality_gap(K: FloatArray, weights: FloatArray) -> float:
+def _duality_gap(K: FloatArray, weights: FloatArray, has_floor: bool = True) -> float:
     """Bound the suboptimality of weights, relative to the value of the problem.
 
     The gradient 2 K w gives the linear lower bound; the gap to it is
     ``2 (wᵀ K w - min_i (K w)_i)`` (Frank and Wolfe 1956). Singular problems have values
-    near zero: then ``mean(diag K) / n``, the value of n orthogonal samples, is the measure.
+    near zero: then ``mean(diag K) / n``, the value of n orthogonal samples, is the measure,
+    unless it is left out.
     """
     gradient = K @ weights
     value = float(weights @ gradient)
-    floor = float(K.diagonal().mean()) / len(K)
+    floor = float(K.diagonal().mean()) / len(K) if has_floor else 0.0
     return 2.0 * (value - float(gradient.min())) / max(value, floor, np.finfo(float).tiny)
 
 
@@ -162,7 +163,8 @@ def _automatic(K: FloatArray, start: FloatArray) -> FloatArray:
     """Solve small problems by cvxopt where it is installed, large ones by pivoting."""
     if len(K) > _MAX_SMALL_SIZE:
         weights = _block_pivoting(K, start)
-        if _duality_gap(K, weights) <= RELATIVE_GAP:
+        # With a ridge, values far below the mean diagonal may be many times the least one
+        if _duality_gap(K, weights, has_floor=False) <= RELATIVE_GAP:
             return weights
     return (_interior_point if find_spec("cvxopt") else _active_set)(K, start)
 

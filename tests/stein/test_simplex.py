@@ -80,6 +80,14 @@ def test_interior_points_solve_what_pivoting_does_not():
     assert_optimal(K, simplex_weights(K))
 
 
+def test_values_far_below_the_diagonal_are_those_of_interior_points():
+    """Pivoting with a ridge ended at several hundred times the least value."""
+    scales = np.exp(np.random.default_rng(0).normal(size=1100) * 3.0)
+    K = large_gram(1100, 0) * scales[:, None] * scales
+    weights, interior = simplex_weights(K), simplex_weights(K, solver="cvxopt")
+    assert weights @ K @ weights <= (1.0 + 1e-6) * (interior @ K @ interior)
+
+
 def test_nnls_takes_over_where_cvxopt_is_missing(monkeypatch):
     K = random_gram(40, 60)
     monkeypatch.setattr(simplex, "find_spec", lambda name: None)
