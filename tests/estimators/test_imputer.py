@@ -21,6 +21,7 @@ from skcircuits.circuits import (
     Indicator,
     MultivariateGaussian,
     PiecewisePolynomial,
+    Poisson,
     Product,
     Sum,
 )
@@ -781,3 +782,11 @@ def test_most_probable_completions_of_densities_between_integers():
     completed = CircuitImputer(density=circuit, strategy="mpe").fit_transform(X)
     assert set(completed[2:, 0]) <= {0.0, 1.0, 2.0, 3.0, 4.0, 5.0}
     np.testing.assert_array_equal(completed[:, 1], X[:, 1])
+
+
+def test_most_probable_completions_of_families_that_have_no_restriction():
+    units = [Product([Poisson(0, rate), Gaussian(1, rate, 1.0)]) for rate in (2.5, 8.5)]
+    circuit = Circuit(Sum(units, weights=[0.5, 0.5]))
+    X = np.array([[1.0, np.nan], [np.nan, 8.0], [3.0, 2.0], [np.nan, 3.0]])
+    completed = CircuitImputer(density=circuit, strategy="mpe").fit_transform(X)
+    np.testing.assert_array_equal(completed[:, 0], [1.0, 8.0, 3.0, 2.0])

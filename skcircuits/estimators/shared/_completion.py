@@ -22,7 +22,7 @@ from skcircuits.circuits.inputs.restriction import Evidence
 from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS
 from skcircuits.circuits.queries._boxes import RestrictedCircuit
 from skcircuits.circuits.structure.units import rebuild
-from skcircuits.exceptions import ZeroProbabilityError, warn
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, warn
 from skcircuits.learning._columns import MAX_GRID
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import MAX_INTEGER
@@ -133,6 +133,8 @@ def _most_probable(circuit, X, integers):
         except ZeroProbabilityError as error:
             rows = np.delete(rows, error.rows)  # densities may be positive between integers alone
             continue
+        except CircuitPropertyError:  # not all families can be restricted to integers
+            break
         is_better = heights >= circuit.log_prob(best[rows])
         best[rows[is_better]] = found[is_better]
         break
