@@ -493,10 +493,10 @@ class GaussianMixtureDensity(CircuitDensity):
         if self._given_start:
             # Going on from the last fit: its parameters are better than any start
             fits = dict.fromkeys(pool, self._given_start.state)
-        elif not fits:
-            # For many rows the trials have done most of the work; for few, restarts are diverse
-            is_large = len(table.weights) >= 2 * START_ROWS
-            fits = {c: fit for c, fit in comparison.starts.items() if is_large or c.is_unique}
+        elif len(table.weights) >= 2 * START_ROWS and not fits:
+            # For many rows the trials have done most of the work. For few, restarts are diverse,
+            # and single Gaussians that go on from some of the rows stop before their optimum
+            fits = comparison.starts
         self.selection_ = comparison.report(pool)
         return pool, fits
 

@@ -507,3 +507,12 @@ def test_one_outlier_takes_one_component_and_leaves_the_others_as_they_are():
     # The prior had its mean and its variance: 5 nats a row
     assert found.score(held_out) > clean.score(held_out) - 0.05
     assert found.score_samples(with_outlier[-1:])[0] > -60.0
+
+
+def test_one_gaussian_is_the_same_from_every_seed():
+    X = np.random.default_rng(0).multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], 2000)
+    scores = [
+        GaussianMixtureDensity(n_components=1, random_state=seed).fit(X).score_samples(X)
+        for seed in range(3)
+    ]
+    np.testing.assert_allclose(scores[1:], [scores[0]] * 2, rtol=1e-9)

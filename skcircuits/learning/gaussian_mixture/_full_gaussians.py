@@ -450,7 +450,7 @@ def joined_sums(parts: Sequence[Sums], factors: Sequence[float]) -> Sums:
     means = first + moved / np.maximum(total, 1e-300)[:, None]
     away = rows - means
     if parts[0][2].ndim == 2:
-        scatter = products_like(parts[0][2], weighed.ravel(), away.reshape(-1, away.shape[2]))
+        scatter = products_like(parts[0][2], weighed.ravel(), np.concatenate(away))
     else:
         scatter = (away.transpose(1, 2, 0) * weighed.T[:, None]) @ away.transpose(1, 0, 2)
     # One by one: scatter of many components takes more memory than the rows do

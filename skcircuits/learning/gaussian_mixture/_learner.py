@@ -121,7 +121,7 @@ def learn_gaussian_mixture(
     while not state.at_optimum and state.n_iter < settings.max_iter:
         state = _step(table, state, settings)
         yield state
-    if n_components == 1:  # which all starts end as
+    if start is None and n_components == 1:
         table.singles[_settings_of_single(settings)] = state
 
 
