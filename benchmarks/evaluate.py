@@ -23,8 +23,8 @@ from _timing import warm_seconds
 from sklearn.mixture import GaussianMixture
 
 from skcircuits.circuits import Bernoulli, Categorical, Circuit, MultivariateGaussian, Product, Sum
-from skcircuits.circuits.engine._lowering import lower
 from skcircuits.circuits.engine._passes import log_values
+from skcircuits.circuits.engine._transformations import lower
 from skcircuits.parallel import row_slices
 
 _ROUNDS = 5

@@ -3,8 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from skcircuits.versions import show_versions
-
 if TYPE_CHECKING:
     from skcircuits.estimators import *
     from skcircuits.tabular.queries import col, count
@@ -61,3 +59,29 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__, *_PACKAGES])
+
+
+def show_versions() -> None:
+    """Print the versions of Python, of this package and of its dependencies.
+
+    Optional dependencies that are not installed are shown as such.
+
+    Examples
+    --------
+    >>> import skcircuits
+    >>> skcircuits.show_versions()  # doctest: +ELLIPSIS
+    skcircuits: ...
+    """
+    import platform
+    import re
+    from importlib.metadata import PackageNotFoundError, requires, version
+
+    declared = [re.split("[^a-zA-Z0-9._-]", text)[0] for text in requires("skcircuits") or []]
+    for name in dict.fromkeys(["skcircuits", *declared]):
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            found = "not installed"
+        print(f"{name}: {found}")
+    print(f"python: {platform.python_version()}")
+    print(f"platform: {platform.platform()}")

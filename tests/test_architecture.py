@@ -16,7 +16,7 @@ ROOT = Path(skcircuits.__path__[0])
 PAGE = ROOT.parent / "doc" / "architecture.md"
 INTERNAL = {"numerics", "trees", "tabular", "predictions"}  # packages without public names
 MAX_MODULES = 15
-SHARED = {"exceptions.py", "protocols.py", "parallel.py", "versions.py"}
+SHARED = {"exceptions.py", "protocols.py", "parallel.py"}
 
 
 def modules():

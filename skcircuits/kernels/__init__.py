@@ -1,8 +1,9 @@
 """Kernels, and their exact expectations under circuits."""
 
-from skcircuits.kernels.expected_kernel import (
+from skcircuits.kernels.expected_kernels import (
     circuit_kernel_matrix,
     expected_kernel,
+    expected_kernel_matrix,
     is_kernel_compatible,
     mmd2,
 )
@@ -10,7 +11,6 @@ from skcircuits.kernels.families.base import KernelCircuit, KernelFamily
 from skcircuits.kernels.families.product import RBF, Delta, Hamming, Laplacian, Linear, Polynomial
 from skcircuits.kernels.integrals import _rules  # noqa: F401  registers closed forms
 from skcircuits.kernels.integrals.registry import register_expectation
-from skcircuits.kernels.matrix import expected_kernel_matrix
 
 __all__ = [
     "RBF",

@@ -21,9 +21,8 @@ import numpy as np
 from scipy.special import expit
 
 from skcircuits.exceptions import must, warn
-from skcircuits.kernels.families._structure import value_of
 from skcircuits.kernels.families.base import Kernel as KernelFamily
-from skcircuits.kernels.families.base import structure_of
+from skcircuits.kernels.families.base import structure_of, value_of
 from skcircuits.parallel import row_slices, thread_map, working_memory_bytes
 from skcircuits.protocols import BoolArray, DiscreteTarget, FloatArray, IntArray, Kernel
 from skcircuits.stein._targets import full_conditionals, state_counts

@@ -22,7 +22,7 @@ from skcircuits.kernels import (
     expected_kernel,
     expected_kernel_matrix,
 )
-from skcircuits.kernels.matrix import expected_kernel_dot
+from skcircuits.kernels.expected_kernels import expected_kernel_dot
 from tests.reference.case import for_seeds
 from tests.reference.enumeration import Completions
 from tests.reference.latent_trees import blocks_of_any_widths
@@ -202,8 +202,8 @@ def test_results_do_not_depend_on_the_blocks(make, monkeypatch):
     )
     np.testing.assert_allclose(rectangle, expected_kernel_matrix(Y, X, **settings).T, rtol=1e-10)
     for name, size in (("PAIR_ROWS", 2), ("POINT_ROWS", 1)):
-        monkeypatch.setattr(f"skcircuits.kernels.matrix.{name}", size)
-    monkeypatch.setattr("skcircuits.kernels.matrix.JOINT_COLUMNS", 3)
+        monkeypatch.setattr(f"skcircuits.kernels.expected_kernels.{name}", size)
+    monkeypatch.setattr("skcircuits.kernels.expected_kernels.JOINT_COLUMNS", 3)
     for name in ("GAUSSIAN_BYTES", "PRODUCT_ROWS"):
         monkeypatch.setattr(f"skcircuits.kernels.integrals._gaussian_kernels.{name}", 2)
     np.testing.assert_allclose(expected_kernel_matrix(X, **settings), gram, rtol=1e-10)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.numerics._small_cholesky import (
+from skcircuits.numerics._gaussian_stack import (
     cholesky,
     gather_symmetric,
     gram_of_lower,

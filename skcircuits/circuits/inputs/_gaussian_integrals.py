@@ -11,21 +11,19 @@ from skcircuits.circuits._policy import BOX_CASES, CHOLESKYS_PER_FACTOR
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import divisors, log_ndtr_difference, logsumexp, safe_log
 from skcircuits.numerics._gaussian_stack import (
+    BLOCK_BYTES,
     LOG_2PI,
     ConditionalBlock,
     GaussianStack,
-    center_rows,
-    conditional_blocks,
-)
-from skcircuits.numerics._patterns import PatternGroup, group_patterns, joined_groups
-from skcircuits.numerics._small_cholesky import (
-    BLOCK_BYTES,
     cases_per_block,
+    center_rows,
     cholesky,
+    conditional_blocks,
     gather_symmetric,
     invert_lower,
     log_diagonal,
 )
+from skcircuits.numerics._patterns import PatternGroup, group_patterns, joined_groups
 from skcircuits.protocols import FloatArray, IntArray
 
 MAX_BOUNDED = 3

@@ -21,17 +21,18 @@ from skcircuits.circuits.inputs.gaussian import (
 from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
-from skcircuits.numerics._gaussian_stack import LOG_2PI, GaussianStack
-from skcircuits.numerics._patterns import distinct_patterns
-from skcircuits.numerics._random import RandomNumbers
-from skcircuits.numerics._small_cholesky import (
+from skcircuits.numerics._gaussian_stack import (
     BLOCK_BYTES,
+    LOG_2PI,
+    GaussianStack,
     cholesky,
     invert_lower,
     log_diagonal,
     multiply,
     multiply_transposed,
 )
+from skcircuits.numerics._patterns import distinct_patterns
+from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 

@@ -45,8 +45,10 @@ from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS, Feature
 from skcircuits.circuits.queries._completion import (
     BATCH_DRAWS,
     SEARCH_BUFFERS,
+    Known,
     _Posterior,
     rows_have_several_trees,
+    search_completions,
 )
 from skcircuits.circuits.queries._marginals import (
     condition,
@@ -54,7 +56,6 @@ from skcircuits.circuits.queries._marginals import (
     marginalize,
     require_possible,
 )
-from skcircuits.circuits.queries._search import Known, search_completions
 from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._patterns import distinct_patterns

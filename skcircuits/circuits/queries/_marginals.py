@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from skcircuits.circuits._policy import MANY_ROWS, MIN_TABLE_EDGES
-from skcircuits.circuits.engine._lowering import LoweredPlan, lower
 from skcircuits.circuits.engine._passes import (
     Evidence,
     backward,
@@ -26,7 +25,7 @@ from skcircuits.circuits.engine._passes import (
     log_values,
 )
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.engine._tables import tabulated
+from skcircuits.circuits.engine._transformations import LoweredPlan, lower, tabulated
 from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.inputs.base import (
     DifferentiableLayer,

@@ -11,8 +11,13 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from skcircuits.exceptions import must
-from skcircuits.kernels.families._structure import KernelStructure, Part, UnivariateFunction
-from skcircuits.kernels.families.base import KernelFamily, check_positive
+from skcircuits.kernels.families.base import (
+    KernelFamily,
+    KernelStructure,
+    Part,
+    UnivariateFunction,
+    check_positive,
+)
 from skcircuits.numerics._arrays import is_finite
 from skcircuits.protocols import FloatArray
 

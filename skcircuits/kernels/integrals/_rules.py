@@ -28,10 +28,13 @@ from skcircuits.circuits.inputs import (
     PiecewisePolynomialLayer,
 )
 from skcircuits.circuits.inputs.polynomial._pieces import PieceLocator, PolynomialPieces
-from skcircuits.kernels.families._structure import Monomial, UnivariateFunction
+from skcircuits.kernels.families.base import Monomial, UnivariateFunction
 from skcircuits.kernels.families.product import RBF, Laplacian
-from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
-from skcircuits.kernels.integrals._gaussian_kernels import LogExpectedRBF, log_expected_rbf
+from skcircuits.kernels.integrals._gaussian_kernels import (
+    LogExpectedRBF,
+    log_expected_rbf,
+    log_expected_rbf_pairs,
+)
 from skcircuits.kernels.integrals.registry import of_one_variable, register_expectation
 from skcircuits.numerics._arrays import divisors
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows

@@ -14,7 +14,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.kernels.families._structure import (
+from skcircuits.kernels.families.base import (
     Combination,
     KernelStructure,
     Monomial,

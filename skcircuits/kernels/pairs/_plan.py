@@ -23,7 +23,7 @@ from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.structure._scopes import VariableSet, VariableSets, common_blocks
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.exceptions import IncompatibleCircuitsError
-from skcircuits.kernels.families._structure import KernelStructure, Part
+from skcircuits.kernels.families.base import KernelStructure, Part
 from skcircuits.protocols import IntArray
 
 # A key or base: one unit, or several for their product.

@@ -32,8 +32,8 @@ from skcircuits.learning.input_statistics import (
     InputStatistics,
     register_statistics,
 )
+from skcircuits.numerics._gaussian_stack import gram_of_lower
 from skcircuits.numerics._patterns import PatternGroup
-from skcircuits.numerics._small_cholesky import gram_of_lower
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Largest squared residual of the cells of the prior, and that of a component without factors, whose

@@ -19,10 +19,14 @@ import numpy as np
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError, must, warn
 from skcircuits.kernels._points import expected_kernels_at_points, multiply_by_kernel
-from skcircuits.kernels.families._structure import KernelStructure, UnivariateFunction
-from skcircuits.kernels.families.base import Kernel, structure_of
+from skcircuits.kernels.expected_kernels import expected_kernel_dot, expected_kernel_matrix
+from skcircuits.kernels.families.base import (
+    Kernel,
+    KernelStructure,
+    UnivariateFunction,
+    structure_of,
+)
 from skcircuits.kernels.families.product import RBF, MismatchKernel, StateKernel
-from skcircuits.kernels.matrix import expected_kernel_dot, expected_kernel_matrix
 from skcircuits.parallel import (
     Parallel,
     delayed,

@@ -30,10 +30,10 @@ from sklearn.svm import SVC, SVR, NuSVC, NuSVR
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming
+from skcircuits.kernels.expected_kernels import expected_kernel_dot
 from skcircuits.kernels.families.base import Kernel
 from skcircuits.kernels.families.product import StateKernel
 from skcircuits.kernels.integrals._gaussian_kernels import MAX_EXPANDED
-from skcircuits.kernels.matrix import expected_kernel_dot
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.predictions._closed_forms import (
     BLOCK_BYTES,

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from skcircuits.kernels.families._structure import UnivariateFunction
+from skcircuits.kernels.families.base import UnivariateFunction
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.parallel import row_slices, single_threaded_blas

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits.engine._tables import (
+from skcircuits.circuits.engine._transformations import (
     CodeBook,
     JointTable,
     JointTableLayer,

@@ -16,8 +16,8 @@ from skcircuits.circuits import (
     Sum,
 )
 from skcircuits.circuits.engine._layers import BlockLayer
-from skcircuits.circuits.engine._lowering import Densities, Lookup, lower
 from skcircuits.circuits.engine._passes import backward, input_flows, linear_values, log_values
+from skcircuits.circuits.engine._transformations import Densities, Lookup, lower
 from tests.reference.case import for_seeds
 from tests.reference.latent_trees import latent_tree
 from tests.reference.random_circuits import random_circuit, random_rows

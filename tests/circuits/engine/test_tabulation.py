@@ -6,7 +6,6 @@ from scipy import stats
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product, Sum
 from skcircuits.circuits._policy import TRACE_TABLES
-from skcircuits.circuits.engine import _tables
 from skcircuits.circuits.engine._passes import (
     feedforward,
     input_buffer,
@@ -14,7 +13,7 @@ from skcircuits.circuits.engine._passes import (
     log_values,
 )
 from skcircuits.circuits.engine._plan import compile_plan
-from skcircuits.circuits.engine._tables import JointTableLayer, tabulated
+from skcircuits.circuits.engine._transformations import JointTableLayer, tabulated
 from skcircuits.circuits.queries import _completion, _marginals
 from skcircuits.circuits.queries._completion import sample_completions
 from skcircuits.numerics._random import RowStreams
@@ -25,7 +24,7 @@ from tests.reference.random_circuits import random_circuit, random_rows
 
 def put_tables_everywhere(monkeypatch):
     budget = TRACE_TABLES._replace(min_units=0, max_remaining=1.0)
-    monkeypatch.setattr(_tables.tabulated, "__defaults__", ("log", budget))
+    monkeypatch.setattr(tabulated, "__defaults__", ("log", budget))
     monkeypatch.setattr(_completion, "MANY_ROWS", 0)
     monkeypatch.setattr(_marginals, "MANY_ROWS", 0)
 

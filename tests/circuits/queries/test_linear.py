@@ -22,15 +22,16 @@ from skcircuits.circuits import (
 )
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._boxes import Evidence, Feature
-from skcircuits.circuits.queries._cubature import (
+from skcircuits.circuits.queries._linear import (
     Atoms,
+    LinearBound,
+    LinearCircuit,
     Panels,
     Rules,
     Triangles,
     cut_plane,
     draw_from_nodes,
 )
-from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit
 from skcircuits.exceptions import CircuitPropertyError
 
 

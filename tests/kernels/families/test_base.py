@@ -6,8 +6,7 @@ import pytest
 from skcircuits.circuits.structure._scopes import mask_of
 from skcircuits.circuits.structure.units import Product
 from skcircuits.kernels import RBF, Delta, Hamming, Laplacian, Linear, Polynomial
-from skcircuits.kernels.families._structure import value_of
-from skcircuits.kernels.families.base import KernelCircuit, structure_of
+from skcircuits.kernels.families.base import KernelCircuit, structure_of, value_of
 
 BASE = RBF(0.5, variables=[0])
 

@@ -4,8 +4,11 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from skcircuits.circuits.inputs._gaussian_integrals import log_density
 from skcircuits.circuits.inputs.factor_gaussian import FactorStack
-from skcircuits.kernels.integrals._gaussian_kernel_pairs import log_expected_rbf_pairs
-from skcircuits.kernels.integrals._gaussian_kernels import LogExpectedRBF, log_expected_rbf
+from skcircuits.kernels.integrals._gaussian_kernels import (
+    LogExpectedRBF,
+    log_expected_rbf,
+    log_expected_rbf_pairs,
+)
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from tests.numerics.conftest import conditional, log_rbf_of_difference, random_rows, random_stack
 

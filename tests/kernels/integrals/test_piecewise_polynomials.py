@@ -9,7 +9,7 @@ from scipy.special import erfc
 from skcircuits.circuits import Circuit, PiecewisePolynomial
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming, Laplacian, Polynomial, expected_kernel, mmd2
-from skcircuits.kernels.families._structure import Monomial
+from skcircuits.kernels.families.base import Monomial
 from skcircuits.kernels.integrals.registry import expected_at_points
 
 

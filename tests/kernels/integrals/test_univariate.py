@@ -25,7 +25,7 @@ from skcircuits.kernels import (
     expected_kernel,
     expected_kernel_matrix,
 )
-from skcircuits.kernels.families._structure import Monomial
+from skcircuits.kernels.families.base import Monomial
 from skcircuits.kernels.integrals._rules import expected_laplacian, expected_rbf
 from skcircuits.kernels.integrals.registry import expected_at_points
 

@@ -23,13 +23,14 @@ from skcircuits.circuits.inputs.base import (
     check_variable,
     moments_of_columns,
 )
-from skcircuits.circuits.inputs.polynomial._groups import (
+from skcircuits.circuits.inputs.polynomial._pieces import (
     IntervalMasses,
     PolynomialGroup,
+    PolynomialPieces,
     RepeatedIntervals,
+    knot_windows,
     log_interval_masses,
 )
-from skcircuits.circuits.inputs.polynomial._pieces import PolynomialPieces, knot_windows
 from skcircuits.circuits.inputs.registry import (
     Scaled,
     divergence,

@@ -16,7 +16,7 @@ from skcircuits.circuits._policy import MAX_INTEGERS
 from skcircuits.circuits.inputs.base import DensityLayer, StateFlows
 from skcircuits.circuits.inputs.discrete import DiscreteLayer
 from skcircuits.circuits.inputs.gaussian import GaussianLayer
-from skcircuits.circuits.inputs.polynomial._groups import PolynomialGroup
+from skcircuits.circuits.inputs.polynomial._pieces import PolynomialGroup
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
     PiecewisePolynomial,
     PiecewisePolynomialLayer,
