@@ -35,8 +35,7 @@ from skcircuits.trees.mixture_of_all_trees._conditionals import (
     enumerate_evidence,
     single_site_gibbs,
 )
-from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_evidence
-from skcircuits.trees.mixture_of_all_trees._evidence_trees import estimate_marginals
+from skcircuits.trees.mixture_of_all_trees._evidence import estimate_evidence, estimate_marginals
 
 PRIOR = ", prior"  # ends the names of methods whose trees are drawn from the prior
 TREES = ("importance", "collapsed")

@@ -43,7 +43,7 @@ from skcircuits.estimators.targets._weighted_samples import (
 from skcircuits.exceptions import must, require_choice, require_count, warn
 from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import float_array
-from skcircuits.stein._collapsed import estimated_seconds
+from skcircuits.stein._measures import estimated_seconds
 from skcircuits.stein._ridge import UNIFORM_ERROR
 from skcircuits.stein._targets import is_continuous, state_counts
 from skcircuits.stein.discrepancy import positive_curvatures, thin_columns

@@ -32,9 +32,13 @@ from skcircuits.exceptions import must
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.families.base import Kernel, structure_of
 from skcircuits.predictions import ExpectedResponse, KernelExpansion
-from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
 from skcircuits.predictions._closed_forms import IncompleteRows, Response, explain
-from skcircuits.predictions._value_of_measuring import VARIANCE, value_of_measuring
+from skcircuits.predictions._expected_response import (
+    MIN_DRAWS,
+    VARIANCE,
+    DrawBudget,
+    value_of_measuring,
+)
 
 # Of the Gaussian mixture that density="auto" learns
 _MAX_COMPONENTS = 8

@@ -41,11 +41,10 @@ from skcircuits.estimators.targets._weighted_samples import (
 from skcircuits.exceptions import must, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, dask_client, delayed, single_threaded_blas
-from skcircuits.particles._cloud import CorrectedSnapshot
 from skcircuits.particles._metric import Metric, SparseMetric
 from skcircuits.particles._neighborhoods import index_lists
 from skcircuits.particles._problem import SVGDProblem
-from skcircuits.particles._steps import StepSchedule, SVGDState
+from skcircuits.particles._steps import CorrectedSnapshot, StepSchedule, SVGDState
 from skcircuits.tabular._columns import refuse_extremes
 
 # Limits of preconditioner="auto": dense matrices of more coordinates cost more than they save, and

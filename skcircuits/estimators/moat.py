@@ -31,8 +31,7 @@ from skcircuits.trees.mixture_of_all_trees._conditionals import (
     most_probable_completions,
     n_completions,
 )
-from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_evidence
-from skcircuits.trees.mixture_of_all_trees._evidence_trees import sample_completions
+from skcircuits.trees.mixture_of_all_trees._evidence import estimate_evidence, sample_completions
 from skcircuits.trees.mixture_of_all_trees._learning import (
     Schedule,
     learn_all_trees,

@@ -20,20 +20,13 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from skcircuits.numerics._arrays import log_probs_at, scores_at, spread_rows
 from skcircuits.numerics._optimization import Optimizer, make_optimizer
 from skcircuits.parallel import row_slices
-from skcircuits.particles._cloud import (
-    BATCH_BYTES,
-    Block,
-    Cloud,
-    PartialTarget,
-    discrepancies_over,
-    finite_scores,
-    inner_layout,
-    require_finite_scores,
-    total_discrepancy,
-    variance_change,
+from skcircuits.particles._diagnosis import (
+    LOOKS,
+    Diagnosis,
+    diagnose,
+    diagnose_by_draws,
+    draw_from_modes,
 )
-from skcircuits.particles._diagnosis import LOOKS, Diagnosis, diagnose, diagnose_by_draws
-from skcircuits.particles._importance import draw_from_modes
 from skcircuits.particles._metric import (
     MAX_LEARNED,
     CoordinateMetric,
@@ -48,12 +41,22 @@ from skcircuits.particles._metric import (
 )
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods, RandomScopes
 from skcircuits.particles._steps import (
+    BATCH_BYTES,
+    Block,
+    Cloud,
+    PartialTarget,
     StepSchedule,
     SVGDState,
     dependence_graph,
+    discrepancies_over,
+    finite_scores,
+    inner_layout,
     preconditioned_field,
     preconditioned_steps,
+    require_finite_scores,
     svgd_steps,
+    total_discrepancy,
+    variance_change,
 )
 from skcircuits.particles.directions import Field, make_field
 from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray

@@ -1,6 +1,21 @@
-"""The iterations of SVGD: generators that yield their state after each step.
+"""The iterations of SVGD: generators of states, and the particles that they move.
 
-In the coordinates of a metric they stop where a reference discrepancy is least. Under a kernel over
+All particles are in one process, or a block of their coordinates is on each worker. The score and
+the kernel of a node depend on its neighbourhood only, so that coordinates can be divided into
+blocks. Each block moves its own coordinates and receives its halo, the other coordinates on which
+its kernels depend. All blocks move from the same state (a Jacobi sweep), so that the result does
+not depend on the division.
+
+The distance from the target is measured by the Stein discrepancy with coordinate-wise kernels
+(Wang, Zeng and Liu, ICML 2018, theorem 2). With Δ = x_i - x_i',
+
+    u_i(x, x') = K^i [ s_i s_i' + (2/h_i) Δ (s_i - s_i') + 2/h_i - 4 Δ²/h_i² ],
+
+and the squared discrepancy is Σ_i mean u_i over all pairs, the diagonal included (the V-statistic).
+With kernels over the blankets it is zero if every conditional distribution q(x_i | blanket) is
+right; that alone does not imply that the joint distribution is right.
+
+In the coordinates of a metric iterations stop where this discrepancy is least. Under a kernel over
 many coordinates, few particles first approach a target and then leave it: their variances drift
 while the discrepancy of that kernel still falls. The discrepancy with kernels over the blankets
 detects this and decides which particles are kept.
@@ -11,22 +26,37 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 
+from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import scores_at
 from skcircuits.numerics._optimization import Optimizer
-from skcircuits.particles._cloud import (
-    Cloud,
-    LocalSnapshot,
-    Snapshot,
-    finite_scores,
-    relative_force,
-)
+from skcircuits.parallel import row_slices
 from skcircuits.particles._metric import CoordinateMetric, HessianProbe, Metric
-from skcircuits.particles._neighborhoods import Neighborhoods
-from skcircuits.particles.directions import Field, KernelField, LinearField, SumField, centred_rows
-from skcircuits.protocols import FloatArray
+from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
+from skcircuits.particles.directions import (
+    Field,
+    KernelField,
+    LinearField,
+    SumField,
+    centred_rows,
+    for_each_chunk,
+    kernel_sums,
+    median_bandwidths,
+    row_scales,
+)
+from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
+
+# Largest size of the particles whose scores are computed in one call.
+BATCH_BYTES = 2**27
+# Rows at which a target may raise errors while it is searched.
+MAX_FAILED = 50_000
+# Approximate size of the coordinates of the kernels that are measured at once.
+BLOCK_BYTES = 2**26
 
 # Steps stay long for this fraction of the iterations, then shrink geometrically to this fraction
 # of their length: a constant step leaves the particles jittering around the fixed point.
@@ -54,6 +84,275 @@ N_CUTS = 3
 # The linear kernel of a coordinate sees at most this part of as many coordinates as there are
 # particles: more would let it fit the noise of the particles.
 PARTICLES_SEEN = 0.5
+
+
+def total_discrepancy(graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray) -> float:
+    """Squared Stein discrepancy of (n_coordinates, n_particles), in double precision."""
+    per_coordinate, _ = discrepancies_over(graph, coordinates, scores)
+    return float(per_coordinate.sum())
+
+
+def discrepancies_over(
+    graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Discrepancy of each coordinate, (d,), and bandwidth of each kernel, block by block.
+
+    Double precision is used for all runs, because the sums cancel near zero; only one block at a
+    time is converted.
+    """
+    discrepancies, bandwidths = np.empty(len(scores)), np.empty(graph.n_kernels)
+    max_kernels = max(1, BLOCK_BYTES // (8 * coordinates.shape[1]))
+    for kernels, local, block in graph.blocks(max_kernels):
+        rows = centred_rows(coordinates[local].astype(np.float64))
+        widths = median_bandwidths(rows, block)
+        moved = local[: kernels.owned.size]
+        local_scores = np.ascontiguousarray(scores[moved], dtype=np.float64)
+        discrepancies[moved] = coordinate_discrepancies(rows, local_scores, block, widths)
+        bandwidths[kernels.kernels] = widths
+    return discrepancies, bandwidths
+
+
+def coordinate_discrepancies(
+    rows: FloatArray, scores: FloatArray, neighborhoods: Neighborhoods, bandwidths: FloatArray
+) -> FloatArray:
+    """Compute every coordinate's part of the squared Stein discrepancy."""
+    discrepancies = np.empty(len(scores))
+    bandwidths = bandwidths.astype(rows.dtype, copy=False)
+
+    def measure(chunk: Bucket) -> None:
+        """Write the discrepancies of a chunk."""
+        discrepancies[chunk.owned] = _chunk_discrepancies(
+            rows, scores[chunk.owned], chunk, bandwidths
+        )
+
+    for_each_chunk(measure, neighborhoods, rows.shape[1] ** 2 * rows.itemsize, None)
+    # A V-statistic is non-negative, but its sums cancel and may round below zero.
+    return np.maximum(discrepancies, 0.0)
+
+
+def _chunk_discrepancies(
+    rows: FloatArray, scores: FloatArray, chunk: Bucket, bandwidths: FloatArray
+) -> FloatArray:
+    """Sum u_i over all pairs, with every double sum written through K s, K x and K 1."""
+    attraction = (2.0 / bandwidths[chunk.kernels])[:, None, None]
+    owned = rows[chunk.owned]
+    n_owned, n_particles = owned.shape[1:]
+    values = np.concatenate([scores, owned, np.ones_like(owned[:, :1])], axis=1)
+    sums = kernel_sums(rows, chunk, bandwidths, values)
+    smooth_scores, smooth_owned = sums[:, :n_owned], sums[:, n_owned:-1]
+    weights = sums[:, -1:]
+    # Σ K Δ (s - s') = 2 Σ (x s K1 - x K s) and Σ K Δ² = 2 Σ (x² K1 - x K x).
+    total = scores * smooth_scores
+    total += 2.0 * attraction * owned * (scores * weights - smooth_scores)
+    total += attraction * weights
+    total -= 2.0 * attraction**2 * owned * (owned * weights - smooth_owned)
+    # Sums over pairs are long, and single precision would lose digits.
+    return total.sum(axis=2, dtype=np.float64) / n_particles**2
+
+
+class Snapshot(Protocol):
+    """Where particles were after a step."""
+
+    @property
+    def particles(self) -> FloatArray:
+        """All of them, (n_particles, n_coordinates)."""
+
+    @property
+    def variance_change(self) -> float:
+        """Largest relative change of a coordinate's variance in the step."""
+
+
+class Cloud(Protocol):
+    """Interface of the particles for the iterations, in this process or on workers."""
+
+    def measure(self, iteration: int, power: float, is_look: bool) -> tuple[float, float]:
+        """Compute velocities; the relative force and, at a look, the discrepancy."""
+
+    def move(self, step_size: float) -> None:
+        """Follow the velocities."""
+
+    def keep(self) -> None:
+        """Remember where the particles are."""
+
+    def restore(self) -> None:
+        """Go back there, without a memory of the steps since."""
+
+    def snapshot(self) -> Snapshot:
+        """Give the particles as they are now, whatever happens later."""
+
+
+@dataclass(frozen=True)
+class LocalSnapshot:
+    """Particles of this process."""
+
+    particles: FloatArray  # (n_particles, n_coordinates), read-only
+    moved: tuple[FloatArray, FloatArray]  # (n_coordinates, n_particles) before and after the step
+
+    @property
+    def variance_change(self) -> float:
+        """Largest relative change of a coordinate's variance in the step."""
+        return variance_change(*self.moved)
+
+
+@dataclass(frozen=True)
+class CorrectedSnapshot:
+    """Particles that were moved by something other than a step."""
+
+    particles: FloatArray
+    variance_change: float
+
+
+class Block:
+    """Particles in some coordinates, by default all: a cloud of its own, or part of one.
+
+    ``score`` maps ``(n_coordinates, n_particles)`` to the scores of the coordinates that the
+    kernels of ``graph`` and ``field`` move, which stand before those of the halo.
+    """
+
+    def __init__(
+        self,
+        coordinates: FloatArray,
+        score: Callable[[FloatArray], FloatArray],
+        field: Field,
+        optimizer: Optimizer,
+        graph: Neighborhoods,
+    ) -> None:
+        self._score, self._field, self._graph = score, field, graph
+        self._optimizer, self._unused = optimizer, deepcopy(optimizer)
+        self.before = self.coordinates = coordinates
+        self._kept = coordinates[:0]
+        self._rows: FloatArray | None = None
+        self._velocity = coordinates
+
+    def measure(
+        self, iteration: int, power: float, is_look: bool, halo: FloatArray | None = None
+    ) -> tuple[float, float]:
+        """Compute velocities; the relative force and, at a look, the discrepancy."""
+        seen = self.coordinates if halo is None else np.concatenate([self.coordinates, halo])
+        scores = self._score(seen)
+        # The score of p^power; nothing else of the target changes while annealing.
+        if power != 1.0:
+            scores = power * scores
+        self._rows = centred_rows(seen, out=self._rows)
+        self._velocity = self._field.velocity(self._rows, scores, iteration)
+        discrepancy = total_discrepancy(self._graph, seen, scores) if is_look else np.inf
+        return relative_force(self._rows, self._velocity), discrepancy
+
+    def move(self, step_size: float) -> None:
+        """Follow the velocities."""
+        # A new array each time: states that were yielded never change.
+        moved = self._optimizer.displacement(self._velocity, step_size)
+        moved += self.coordinates
+        self._go_to(moved)
+
+    def keep(self) -> None:
+        """Remember where the particles are."""
+        self._kept = self.coordinates
+
+    def restore(self) -> None:
+        """Go back there, without a memory of the steps since."""
+        self._optimizer = deepcopy(self._unused)
+        self._go_to(self._kept)
+
+    def snapshot(self) -> LocalSnapshot:
+        """Give the particles as they are now."""
+        return LocalSnapshot(self.coordinates.T, (self.before, self.coordinates))
+
+    def _go_to(self, coordinates: FloatArray) -> None:
+        # Large arrays are released as soon as possible.
+        self._velocity = coordinates
+        coordinates.flags.writeable = False
+        self.before, self.coordinates = self.coordinates, coordinates
+
+
+def inner_layout(particles: FloatArray) -> FloatArray:
+    """Copy (n_particles, n_coordinates), one contiguous row per coordinate."""
+    return np.array(particles.T, order="C")
+
+
+def variance_change(before: FloatArray, after: FloatArray) -> float:
+    """Largest relative change of a variance, of (n_coordinates, n_particles) each."""
+    old, new = before.var(axis=1), after.var(axis=1)
+    varied = old > 0.0
+    return float(np.abs(new[varied] / old[varied] - 1.0).max(initial=0.0))
+
+
+def finite_scores(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    coordinates: FloatArray,
+    dtype: type | np.dtype | None = None,
+) -> FloatArray:
+    """Evaluate the score on the inner layout and refuse NaN and infinity."""
+    dtype = coordinates.dtype if dtype is None else np.dtype(dtype)
+    n_coordinates, n_particles = coordinates.shape
+    batch = max(1, BATCH_BYTES // max(1, n_coordinates * dtype.itemsize))
+    if batch >= n_particles:
+        scores = scores_at(grad_log_prob, coordinates.T.astype(dtype, copy=False)).T
+    else:
+        # A few particles at a time: targets make temporary arrays of their own.
+        scores = np.empty(coordinates.shape, dtype=dtype)
+        for part in row_slices(n_particles, batch):
+            points = coordinates[:, part].T.astype(dtype, copy=False)
+            scores[:, part] = scores_at(grad_log_prob, points).T
+    require_finite_scores(scores, coordinates, np.arange(n_coordinates))
+    return scores
+
+
+def require_finite_scores(scores: FloatArray, coordinates: FloatArray, numbers: IntArray) -> None:
+    """Raise an error at NaN and infinity; ``numbers`` (n_coordinates,) are for the message."""
+    # One NaN would spread to all particles within an iteration, silently.
+    if np.isfinite(scores).all():
+        return
+    coordinate, particle = np.argwhere(~np.isfinite(scores))[0]
+    raise ValueError(
+        must(
+            "grad_log_prob of the target",
+            "be finite at every particle",
+            "Start closer to the target or take shorter steps (step_size).",
+            coordinate=int(numbers[coordinate]),
+            value=float(scores[coordinate, particle]),
+            at=float(coordinates[coordinate, particle]),
+        )
+    )
+
+
+class PartialTarget:
+    """A target with NaN at rows where it raises errors, as those of users do out of their support.
+
+    More than MAX_FAILED rows are an error, as they are evaluated one by one.
+    """
+
+    def __init__(self, target: DifferentiableTarget) -> None:
+        self._target = target
+        self._n_failed = 0
+        if hasattr(target, "log_prob_unnormalized"):
+            self.log_prob_unnormalized = partial(self._evaluated, target.log_prob_unnormalized, 1)
+
+    def grad_log_prob(self, X: FloatArray) -> FloatArray:
+        """Compute the gradient of the log density at each row, (n, d)."""
+        return self._evaluated(self._target.grad_log_prob, 2, X)
+
+    def _evaluated(
+        self, function: Callable[[FloatArray], FloatArray], ndim: int, X: FloatArray
+    ) -> FloatArray:
+        try:
+            return np.asarray(function(X.copy()), dtype=np.float64)
+        except Exception:
+            if len(X) <= 1:
+                self._n_failed += 1
+                if self._n_failed > MAX_FAILED:
+                    raise
+                return np.full(X.shape[:ndim], np.nan)
+        halves = np.array_split(X, 2)
+        return np.concatenate([self._evaluated(function, ndim, half) for half in halves])
+
+
+def relative_force(rows: FloatArray, velocity: FloatArray) -> float:
+    """Give the root mean square of σ_i φ_i, or of φ_i where all particles agree."""
+    scales = row_scales(rows[: len(velocity)])
+    scales[scales == 0.0] = 1.0
+    squares = np.einsum("dn,dn->d", velocity, velocity) / velocity.shape[1]
+    return float(np.sqrt(np.mean(scales**2 * squares)))
 
 
 @dataclass(frozen=True)

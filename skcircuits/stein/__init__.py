@@ -1,9 +1,10 @@
 """Stein kernels and discrepancies, and the weights that minimise them."""
 
-from skcircuits.stein.diagnosis import SteinDiagnosis, stein_diagnosis
 from skcircuits.stein.discrepancy import (
+    SteinDiagnosis,
     SteinTestResult,
     kdsd,
+    stein_diagnosis,
     stein_discrepancy,
     stein_test,
     stein_thinning,

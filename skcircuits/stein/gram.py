@@ -22,21 +22,19 @@ from skcircuits.parallel import (
     thread_map,
 )
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.stein._collapsed import (
-    MAX_SECONDS,
-    check_joint_states,
-    estimated_seconds,
-    row_measures,
-    rows_block,
-    shared_block,
-)
 from skcircuits.stein._measures import (
+    MAX_SECONDS,
     OPERATORS,
     Measures,
     ProductTerm,
+    check_joint_states,
+    estimated_seconds,
     point_block,
     product_block,
     product_terms,
+    row_measures,
+    rows_block,
+    shared_block,
     state_vectors,
     stein_measures,
 )

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from skcircuits.particles._cloud import coordinate_discrepancies
 from skcircuits.particles._neighborhoods import Neighborhoods
+from skcircuits.particles._steps import coordinate_discrepancies
 from skcircuits.particles.directions import centred_rows
 
 

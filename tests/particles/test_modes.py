@@ -6,7 +6,7 @@ from scipy.special import logsumexp
 
 from skcircuits.graphical import GaussianMRF
 from skcircuits.numerics._optimization import Modes
-from skcircuits.particles._importance import draw_from_modes
+from skcircuits.particles._diagnosis import draw_from_modes
 from skcircuits.particles._metric import DiagonalMetric, HessianProbe, TransformedTarget
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem, points_around

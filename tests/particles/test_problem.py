@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 
 from skcircuits.graphical import GaussianMRF
-from skcircuits.particles._cloud import coordinate_discrepancies
 from skcircuits.particles._diagnosis import nodes_outside_blankets
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem
-from skcircuits.particles._steps import StepSchedule
+from skcircuits.particles._steps import StepSchedule, coordinate_discrepancies
 from skcircuits.particles.directions import centred_rows, median_bandwidths, row_scales
 
 
@@ -124,8 +123,8 @@ def test_blocks_and_batches_change_nothing(monkeypatch):
         return last.particles, last.discrepancy, *problem.measure(last.particles)
 
     whole = run()
-    monkeypatch.setattr("skcircuits.particles._cloud.BLOCK_BYTES", 8 * 12 * 3)
-    monkeypatch.setattr("skcircuits.particles._cloud.BATCH_BYTES", 4 * d * 5)
+    monkeypatch.setattr("skcircuits.particles._steps.BLOCK_BYTES", 8 * 12 * 3)
+    monkeypatch.setattr("skcircuits.particles._steps.BATCH_BYTES", 4 * d * 5)
     monkeypatch.setattr("skcircuits.numerics._optimization.PART_BYTES", 4 * 12 * 7)
     for ours, theirs in zip(run(), whole):
         np.testing.assert_array_equal(ours, theirs)

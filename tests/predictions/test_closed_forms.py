@@ -61,8 +61,7 @@ from skcircuits.circuits import (
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response
-from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions.models._additive import probe
+from skcircuits.predictions._components import GaussianComponents, probe
 from skcircuits.predictions.models._kernel_expansions import ProjectedExpansion
 from tests.reference.enumeration import Completions
 
@@ -771,7 +770,7 @@ def test_frozen_estimators_are_looked_into():
 
 def test_every_row_goes_its_best_way():
     """Equal rows, closed forms for some rows, enumeration and draws for others."""
-    from skcircuits.predictions._any_model import DrawBudget
+    from skcircuits.predictions._expected_response import DrawBudget
 
     circuit = gaussian_circuit()
     model = train(DecisionTreeRegressor(max_depth=3, random_state=0), circuit)

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import norm
 
 from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian
-from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget, expectation_by_draws
 from skcircuits.predictions._closed_forms import IncompleteRows, Response
+from skcircuits.predictions._expected_response import MIN_DRAWS, DrawBudget, expectation_by_draws
 
 NAN = np.nan
 CIRCUIT = Circuit(

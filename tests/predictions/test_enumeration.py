@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from skcircuits.predictions._any_model import (
+from skcircuits.predictions._closed_forms import IncompleteRows, Response
+from skcircuits.predictions._expected_response import (
     MAX_COMPLETIONS,
     expectation_by_enumeration,
     has_few_completions,
 )
-from skcircuits.predictions._closed_forms import IncompleteRows, Response
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import random_circuit, random_rows
 

@@ -12,9 +12,9 @@ from skcircuits.circuits import (
 )
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming, Laplacian, Polynomial
-from skcircuits.predictions.models import _expansion_variance as module
+from skcircuits.predictions.models import _kernel_expansions as module
 from skcircuits.predictions.models import _mercer
-from skcircuits.predictions.models._expansion_variance import _pairs_of_points, expansion_variance
+from skcircuits.predictions.models._kernel_expansions import _pairs_of_points, expansion_variance
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import RandomCircuit, random_rows
 

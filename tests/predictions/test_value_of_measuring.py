@@ -10,9 +10,13 @@ from sklearn.svm import SVR
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, MultivariateGaussian
 from skcircuits.predictions import ExpectedResponse, find_closed_form
-from skcircuits.predictions._any_model import DrawBudget
 from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response
-from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
+from skcircuits.predictions._expected_response import (
+    ENTROPY,
+    VARIANCE,
+    DrawBudget,
+    value_of_measuring,
+)
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import random_circuit, random_rows
 

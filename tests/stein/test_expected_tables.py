@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 
 from skcircuits.graphical import FactorGraph, IsingModel
 from skcircuits.graphical.inference._propagation import joint_table
-from skcircuits.stein import _collapsed as expected_tables
-from skcircuits.stein._collapsed import apply_tables, expected_kernel_of_component
+from skcircuits.stein import _measures as expected_tables
+from skcircuits.stein._measures import apply_tables, expected_kernel_of_component
 
 
 def kernel_tables(cardinalities, seed=0):

@@ -13,7 +13,7 @@ from skcircuits.circuits import Circuit, Gaussian
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
 from skcircuits.kernels import RBF, Delta, Hamming, Polynomial
-from skcircuits.stein import _collapsed as expected_tables
+from skcircuits.stein import _measures as expected_tables
 from skcircuits.stein import stein_discrepancy, stein_gram, stein_test
 from skcircuits.stein.gram import collapse_cells
 

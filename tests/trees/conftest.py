@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from skcircuits.trees._trees import StateLayout
+from skcircuits.trees.mixture_of_all_trees._learning import Parameterization
 from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
-from skcircuits.trees.mixture_of_all_trees._parameters import Parameterization
 
 
 def all_states(cardinalities):

@@ -52,7 +52,6 @@ from skcircuits.estimators.shared._completion import with_possible_evidence
 from skcircuits.exceptions import CircuitPropertyError, must, warn
 from skcircuits.parallel import row_slices
 from skcircuits.predictions import ExpectedResponse, find_closed_form
-from skcircuits.predictions._any_model import MIN_DRAWS, DrawBudget
 from skcircuits.predictions._closed_forms import (
     Expectation,
     IncompleteRows,
@@ -60,7 +59,13 @@ from skcircuits.predictions._closed_forms import (
     Response,
     explain,
 )
-from skcircuits.predictions._value_of_measuring import ENTROPY, VARIANCE, value_of_measuring
+from skcircuits.predictions._expected_response import (
+    ENTROPY,
+    MIN_DRAWS,
+    VARIANCE,
+    DrawBudget,
+    value_of_measuring,
+)
 from skcircuits.tabular._columns import to_days
 from skcircuits.tabular._frames import read_columns
 

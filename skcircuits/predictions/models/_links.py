@@ -43,10 +43,11 @@ from skcircuits.predictions._closed_forms import (
     last_step,
     steps_of,
 )
-from skcircuits.predictions._components import NEGLIGIBLE, GaussianComponents
-from skcircuits.predictions.models._additive import (
+from skcircuits.predictions._components import (
     MAX_COMBINATIONS,
+    NEGLIGIBLE,
     AdditiveFunction,
+    GaussianComponents,
     ScoreParts,
     few_combinations,
     probe,

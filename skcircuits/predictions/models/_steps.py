@@ -26,8 +26,7 @@ from skcircuits.predictions._closed_forms import (
     is_plainly_missing,
     last_step,
 )
-from skcircuits.predictions._components import GaussianComponents
-from skcircuits.predictions.models._additive import probe
+from skcircuits.predictions._components import GaussianComponents, probe
 from skcircuits.predictions.models._trees import (
     MODELS,
     Splits,

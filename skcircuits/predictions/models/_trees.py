@@ -53,8 +53,13 @@ from skcircuits.predictions._closed_forms import (
     steps_of,
     transformed,
 )
-from skcircuits.predictions._components import Components, ConditionedRows, GaussianComponents
-from skcircuits.predictions.models._additive import AdditiveFunction, probe
+from skcircuits.predictions._components import (
+    AdditiveFunction,
+    Components,
+    ConditionedRows,
+    GaussianComponents,
+    probe,
+)
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 SAME_CUT = 1e-9  # relative difference of a cut and an integer that are the same

@@ -16,9 +16,9 @@ from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees._spanning_trees import sample_spanning_trees
 from skcircuits.trees._trees import TreeInference
-from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_conditionals
-from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
+from skcircuits.trees.mixture_of_all_trees._evidence import (
     WeightedMarginals,
+    estimate_conditionals,
     estimate_marginals,
     sample_completions,
 )

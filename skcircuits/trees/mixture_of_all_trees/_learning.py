@@ -2,18 +2,27 @@
 
 In a mixture of several components, one component per row is drawn from its responsibilities, so
 that an epoch costs about as much as with one component, however many there are.
+
+The parameters are unconstrained. Every positive pair table with marginals r and c is exp(Θ) for
+some Θ, with its rows and columns rescaled (Sinkhorn); the Θ that give the same table differ by a
+function of the row plus a function of the column. Thus Θ is an unconstrained parameter that covers
+all consistent pair tables, for any number of states.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import helmert
 
+from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._optimization import Adam
 from skcircuits.numerics._random import draw_states
@@ -21,13 +30,18 @@ from skcircuits.parallel import row_slices, thread_map
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees._chow_liu import (
     Completions,
+    PairStatistics,
     learn_tree_mixture,
     mutual_information,
     pair_statistics,
 )
+from skcircuits.trees._spanning_trees import RowLaplacians
 from skcircuits.trees._trees import StateLayout
-from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
-from skcircuits.trees.mixture_of_all_trees._parameters import Parameterization
+from skcircuits.trees.mixture_of_all_trees._model import (
+    AllTreesMixture,
+    LaplacianUpdates,
+    MixtureOfAllTrees,
+)
 
 # Initial edge weights are powers of the mutual informations: the cube is closer to the best
 # trees than the informations themselves. The weakest are raised to a fraction of the strongest
@@ -39,6 +53,30 @@ _WEAKEST_FRACTION = -2.5  # power of the number of variables
 _N_TREE_STEPS = 20  # EM steps of the mixture of trees a mixture of MoATs starts from
 _REFRESH_EVERY = 3  # epochs between evaluations of every component on every row
 _NEGLIGIBLE = 7.0  # nats below the best component: not evaluated in between
+
+_RELATIVE_TOLERANCE = 1e-14  # error of a column sum that counts as rounding, per added cell
+_ABSOLUTE_TOLERANCE = 1e-15  # rows and columns themselves add up to one no better than this
+_MAX_NEWTON_STEPS = 200
+_MAX_STEP = 2.0  # in log units; a plain Newton step overshoots where the dual is flat
+# Bounds of the parameters (natural logarithms): a factor exp(18) between the weakest and the
+# strongest edge, and odds ratios of two binary variables within exp(±48). Few models within them
+# are too badly conditioned to be evaluated; beyond, many are.
+_LOG_WEIGHT_BOUND = 9.0
+_CONTRAST_BOUND = 12.0
+# Least probability of a state against the most probable one: far below one row in a table.
+_LOG_NODE_BOUND = 25.0
+
+# From so many variables on, inverses take most of the time of learning. Single precision halves it
+# (its errors are 2e-6 of all counts at 839 variables), and rows that are in their usual states but
+# for few variables are updates of one inverse.
+_WIDE = 512
+# What updates leave out is a bias that adds up over iterations. After three over 9,000 rows of
+# msweb, the log likelihood of validation rows is .10 too low with .05, .05 with .01, and right to
+# .001 with this; over all its rows it is .025 too low, so that narrower tables do without updates.
+_TOLERANCE = 5e-4
+_MAX_COUNT_ERROR = 0.05  # fraction of the known number of edges: more digits lost than that
+_MAX_CHANGED = 0.4  # fraction of the variables: beyond, an inverse costs no more
+_MIN_INVERSES = 8  # rows: the sums over fewer cost more than updates of many variables
 
 
 class Schedule(NamedTuple):
@@ -320,3 +358,308 @@ class _Assignment:
         if self.responsibilities.shape[1] == 1:
             return np.zeros(len(index), dtype=np.int64)
         return draw_states(self.responsibilities[index], rng.random(len(index)))
+
+
+def scale_to_marginals(tables: FloatArray, rows: FloatArray, columns: FloatArray) -> FloatArray:
+    """Rescale rows and columns of positive tables until the marginals are met.
+
+    The row scales are eliminated exactly; the column scales minimise the convex function ``Σ_a r_a
+    log Σ_b T_ab exp(g_b) - Σ_b c_b g_b`` by Newton steps, which converge quadratically where
+    alternating row and column scaling (Sinkhorn, 1967) crawls. Two states each have a closed form.
+
+    `tables` (n_tables, n_rows, n_columns), `rows` (n_tables, n_rows), `columns` (n_tables,
+    n_columns) -> (n_tables, n_rows, n_columns).
+    """
+    if tables.shape[1:] == (2, 2):
+        return _scale_binary(tables, rows, columns)
+    scaled = _scale_rows(tables, rows)
+    # Sums of rows err by a rounding per column, all alike where rows are; some column bears it.
+    absolute = _ABSOLUTE_TOLERANCE + np.finfo(float).eps * tables.shape[2]
+    # Rows are exact after every step, so only the columns can miss.
+    for _ in range(_MAX_NEWTON_STEPS):
+        sums = scaled.sum(axis=1)
+        misfit = np.abs(sums - columns)
+        rounding = _RELATIVE_TOLERANCE * scaled.shape[1] * columns + absolute
+        if np.all(misfit <= rounding):
+            return scaled
+        # The curvature is a Laplacian and the misfit sums to zero: always solvable.
+        step = _solve_curvature(scaled, rows, columns - sums)
+        scaled *= np.exp(np.clip(step, -_MAX_STEP, _MAX_STEP))[:, None, :]
+        scaled = _scale_rows(scaled, rows)
+    raise _not_scalable(float(misfit.max()))
+
+
+def _not_scalable(misfit: float) -> FloatingPointError:
+    return FloatingPointError(
+        must(
+            "pair tables",
+            "be scalable to their marginals",
+            "Use more smoothing (pseudo_count) or a smaller learning_rate.",
+            misfit=misfit,
+        )
+    )
+
+
+def marginal_gradient(
+    tables: FloatArray, rows: FloatArray, gradient: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Pull a gradient back through `scale_to_marginals`, by implicit differentiation.
+
+    With P the scaled table, ``d log P_ab = dΘ_ab + df_a + dg_b`` and the marginals fix df and dg:
+    ``[[diag(r), P], [Pᵀ, diag(c)]] [df; dg] = [dr - (P∘dΘ)1; dc - (P∘dΘ)ᵀ1]``. Its adjoint needs
+    the same symmetric system once.
+
+    `tables` (n_tables, n_rows, n_columns), scaled to the marginals `rows` (n_tables, n_rows) and
+    others, `gradient` (n_tables, n_rows, n_columns) -> `by_logits` (n_tables, n_rows, n_columns),
+    `by_rows, by_columns` (n_tables, n_rows) and (n_tables, n_columns).
+    """
+    # Eliminate the rows (diagonal block), solve for the columns, substitute back.
+    row_sums, column_sums = gradient.sum(axis=2), gradient.sum(axis=1)
+    known = np.matmul((row_sums / rows)[:, None, :], tables)[:, 0, :]
+    by_columns = _solve_curvature(tables, rows, column_sums - known)
+    by_rows = (row_sums - np.matmul(tables, by_columns[:, :, None])[:, :, 0]) / rows
+    by_logits = by_rows[:, :, None] + by_columns[:, None, :]
+    by_logits *= tables
+    np.subtract(gradient, by_logits, out=by_logits)
+    return by_logits, by_rows, by_columns
+
+
+def _scale_binary(tables: FloatArray, rows: FloatArray, columns: FloatArray) -> FloatArray:
+    """Tables of two states each from their odds ratios and marginals (Plackett, 1965).
+
+    Every cell is the root of its own quadratic equation, written so that nothing cancels.
+    """
+    odds = tables[:, 0, 0] / tables[:, 0, 1] * (tables[:, 1, 1] / tables[:, 1, 0])
+    turned = odds < 1
+    odds = np.where(turned, 1 / odds, odds)  # the diagonal is the likelier one
+    first, second = rows.T, np.where(turned, columns.T[::-1], columns.T)
+    excess = odds - 1
+    linear = 1 + (second[0] - first[0]) * excess
+    root = np.sqrt(linear**2 + 4 * excess * first[0] * second[1])
+    cells = np.empty((2, 2, len(tables)))
+    for a, slope in enumerate([linear, 2 - linear]):
+        total = 1 + (first[a] + second[a]) * excess + root
+        cells[a, a] = 2 * odds * first[a] * second[a] / total
+        total = np.abs(slope) + root
+        small = 2 * first[a] * second[1 - a] / total
+        cells[a, 1 - a] = np.divide(total, 2 * excess, out=small, where=slope < 0)
+    if not np.isfinite(cells).all():
+        raise _not_scalable(np.inf)
+    scaled = np.where(turned, cells[:, ::-1], cells)
+    return np.ascontiguousarray(scaled.transpose(2, 0, 1))
+
+
+def _scale_rows(tables: FloatArray, rows: FloatArray) -> FloatArray:
+    return tables * (rows / tables.sum(axis=2))[:, :, None]
+
+
+def _solve_curvature(tables: FloatArray, rows: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve (diag(c) - Pᵀ diag(1/r) P) g = right with one entry of g at zero.
+
+    The matrix is a graph Laplacian over the columns (its rows sum to zero), so its diagonal
+    is minus the sum of the rest: no cancellation for nearly functional tables.
+    """
+    curvature = -np.matmul((tables / rows[:, :, None]).transpose(0, 2, 1), tables)
+    solution = np.zeros_like(right)
+    n_columns = tables.shape[2]
+    # The constant vector is in the null space; pinning an entry makes it definite. Without the
+    # most probable column no group of others is so weakly tied to it that the digits are lost.
+    if n_columns == 2:
+        solution[:, 0] = right[:, 0] / -curvature[:, 0, 1]
+    elif n_columns > 2:
+        diagonal = np.arange(n_columns)
+        curvature[:, diagonal, diagonal] = 0.0
+        curvature[:, diagonal, diagonal] = -curvature.sum(axis=2)
+        table = np.arange(len(tables))
+        pinned = tables.sum(axis=1).argmax(axis=1)
+        right = right.copy()
+        right[table, pinned] = 0.0
+        curvature[table, pinned] = curvature[table, :, pinned] = 0.0
+        curvature[table, pinned, pinned] = 1.0
+        solution = np.linalg.solve(curvature, right[:, :, None])[:, :, 0]
+    return solution
+
+
+class _Parts(NamedTuple):
+    log_weights: FloatArray  # (n_pairs,)
+    node_logits: FloatArray  # (n_states,)
+    contrasts: list[FloatArray]  # per pair group (n_pairs, k_first - 1, k_second - 1)
+
+
+class Parameterization:
+    """One flat vector of real numbers for every positive mixture of all trees.
+
+    The vector holds the logarithms of the edge weights, logits of the node probabilities and
+    contrasts of the logarithms of the pair tables, which `scale_to_marginals` makes consistent. It
+    covers every positive model once, but for a constant that may be added to all log weights or to
+    the logits of a node.
+
+    `layout`: numbering of the states.
+    """
+
+    def __init__(self, layout: StateLayout) -> None:
+        self.layout = layout
+        sizes = [len(layout.pairs[0]), layout.n_states]
+        self._contrast_shapes = [
+            (n_pairs, k_first - 1, k_second - 1)
+            for n_pairs, k_first, k_second in (group.shape for group in layout.pair_groups)
+        ]
+        sizes += [prod(shape) for shape in self._contrast_shapes]
+        self._ends = np.cumsum(sizes)
+        self.size = int(self._ends[-1])
+
+    def vector(self, weights: FloatArray, statistics: PairStatistics) -> FloatArray:
+        """Parameters (size,) of the model with these weights and positive probabilities."""
+        vector = np.empty(self.size)
+        parts = self._parts(vector)
+        parts.log_weights[:] = np.log(self.layout.pair_values(weights))
+        parts.node_logits[:] = np.log(statistics.nodes)
+        for group, contrasts in zip(self.layout.pair_groups, parts.contrasts, strict=True):
+            contrasts[:] = to_contrasts(np.log(statistics.pairs[group.rows, group.columns]))
+        return self.bounded(vector)
+
+    def bounded(self, vector: FloatArray) -> FloatArray:
+        """Shift and clip all parameters into their bounds, in place."""
+        parts = self._parts(vector)
+        if len(parts.log_weights):
+            middle = (parts.log_weights.max() + parts.log_weights.min()) / 2
+            parts.log_weights[:] -= middle
+        largest = np.maximum.reduceat(parts.node_logits, self.layout.offsets)
+        parts.node_logits[:] -= largest[self.layout.owner]
+        np.maximum(parts.node_logits, -_LOG_NODE_BOUND, out=parts.node_logits)
+        np.clip(parts.log_weights, -_LOG_WEIGHT_BOUND, _LOG_WEIGHT_BOUND, out=parts.log_weights)
+        for contrasts in parts.contrasts:
+            np.clip(contrasts, -_CONTRAST_BOUND, _CONTRAST_BOUND, out=contrasts)
+        return vector
+
+    def model(self, vector: FloatArray) -> MixtureOfAllTrees:
+        """The mixture of all trees with parameters (size,)."""
+        parts = self._parts(vector)
+        nodes = self._nodes(parts.node_logits)
+        # Group by group: all tables at once would take as much as the model
+        tables = (
+            self._scaled_tables(nodes[group.rows], nodes[group.columns], contrasts)
+            for group, contrasts in zip(self.layout.pair_groups, parts.contrasts, strict=True)
+        )
+        weights = self.layout.pair_matrix(np.exp(parts.log_weights))
+        return MixtureOfAllTrees(self.layout, weights, nodes, self.layout.state_matrix(tables))
+
+    def gradient(
+        self,
+        model: MixtureOfAllTrees,
+        codes: IntArray,
+        sample_weight: FloatArray,
+        *,
+        n_jobs: int | None = None,
+    ) -> tuple[float, FloatArray]:
+        """Log-likelihood of weighted rows (n_rows, n_variables), and its gradient (size,)."""
+        layout = self.layout
+        log_sums, counts = _edge_counts(model, codes, sample_weight, n_jobs)
+        log_prob = log_sums + model.log_normaliser(codes)
+        gradient = np.empty(self.size)
+        parts = self._parts(gradient)
+        total = sample_weight.sum()
+        # Statistics of the edge in the rows, minus those without any rows.
+        edge_sums = layout.sum_states(layout.sum_states(counts).T)
+        parts.log_weights[:] = layout.pair_values(edge_sums - total * model.tree_distribution[1])
+        # A state's own factor P_u(x_u)^(1 - degree), then its fraction as a marginal of the tables.
+        by_nodes = (layout.state_counts(codes, sample_weight) - counts.sum(axis=1)) / model.nodes
+        for group, by_contrasts in zip(layout.pair_groups, parts.contrasts, strict=True):
+            cells = group.rows, group.columns
+            rows, columns = cells[0][:, :, 0], cells[1][:, 0, :]
+            by_logits, by_rows, by_columns = marginal_gradient(
+                model.pairs[cells], model.nodes[rows], counts[cells]
+            )
+            by_contrasts[:] = sum_contrasts(by_logits)
+            # A state is a marginal of as many tables as there are other variables.
+            np.add.at(by_nodes, rows, by_rows)
+            np.add.at(by_nodes, columns, by_columns)
+        # Back through the softmax.
+        by_logits_of_nodes = model.nodes * by_nodes
+        sums = layout.sum_states(by_logits_of_nodes)[layout.owner]
+        parts.node_logits[:] = by_logits_of_nodes - model.nodes * sums
+        return float(sample_weight @ log_prob), gradient
+
+    def _parts(self, vector: FloatArray) -> _Parts:
+        """Views of the vector."""
+        log_weights, node_logits, *flat = np.split(vector, self._ends[:-1])
+        shapes = zip(self._contrast_shapes, flat, strict=True)
+        return _Parts(log_weights, node_logits, [part.reshape(shape) for shape, part in shapes])
+
+    @staticmethod
+    def _scaled_tables(rows: FloatArray, columns: FloatArray, contrasts: FloatArray) -> FloatArray:
+        """Pair tables with the probabilities of rows and columns as marginals."""
+        logits = from_contrasts(contrasts, (rows.shape[1], columns.shape[2]))
+        return scale_to_marginals(np.exp(logits) * rows * columns, rows[:, :, 0], columns[:, 0, :])
+
+    def _nodes(self, logits: FloatArray) -> FloatArray:
+        largest = np.maximum.reduceat(logits, self.layout.offsets)[self.layout.owner]
+        scaled = np.exp(logits - largest)
+        return scaled / self.layout.sum_states(scaled)[self.layout.owner]
+
+
+def _edge_counts(
+    model: MixtureOfAllTrees, codes: IntArray, sample_weight: FloatArray, n_jobs: int | None
+) -> tuple[FloatArray, FloatArray]:
+    """Log sums over trees, and expected edges by states: of wide tables as well as learning needs.
+
+    Rows that are in unusual states of few variables share one inverse; others are inverted in
+    single precision, unless there are but few of them.
+    """
+    if model.layout.n_variables < _WIDE:
+        return model.laplacians().edge_counts(codes, sample_weight, n_jobs=n_jobs)
+    updates = model.updates(_TOLERANCE)
+    shared = updates.changed(codes).mean(axis=1) < _MAX_CHANGED
+    shared |= np.count_nonzero(~shared) < _MIN_INVERSES
+    log_sums, counts = np.empty(len(codes)), np.zeros_like(model.pairs)
+    for rows, make in (shared, lambda: updates), (~shared, partial(model.laplacians, np.float32)):
+        if rows.any():
+            log_sums[rows], own = _checked(make, model, codes[rows], sample_weight[rows], n_jobs)
+            counts += own
+    return log_sums, counts
+
+
+def _checked(
+    make: Callable[[], RowLaplacians | LaplacianUpdates],
+    model: MixtureOfAllTrees,
+    codes: IntArray,
+    sample_weight: FloatArray,
+    n_jobs: int | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Edge counts, exact ones where those of a row do not add up to 2 (n - 1) (Foster, 1949)."""
+    total = 2 * (model.layout.n_variables - 1) * sample_weight.sum()
+    try:
+        with np.errstate(all="ignore"):
+            log_sums, counts = make().edge_counts(codes, sample_weight, n_jobs=n_jobs)
+    except FloatingPointError:  # too many digits lost to stay positive definite
+        pass
+    else:
+        if abs(counts.sum() - total) <= _MAX_COUNT_ERROR * total:
+            return log_sums, counts
+    return model.laplacians().edge_counts(codes, sample_weight, n_jobs=n_jobs)
+
+
+def from_contrasts(contrasts: FloatArray, shape: tuple[int, int]) -> FloatArray:
+    """Tables with these contrasts, one row and column more; rows and columns sum to zero."""
+    corners = [_corners(size) for size in shape]
+    return corners[0] @ contrasts @ corners[1].T
+
+
+def sum_contrasts(tables: FloatArray) -> FloatArray:
+    """Pull derivatives by cells of tables back to contrasts: the adjoint of `from_contrasts`."""
+    n_rows, n_columns = tables.shape[1:]
+    return _corners(n_rows).T @ tables @ _corners(n_columns)
+
+
+def to_contrasts(tables: FloatArray) -> FloatArray:
+    """Contrasts of tables, disregarding a function of the row and one of the column."""
+    # The corners are orthogonal but not of unit length over the states
+    fractions = [(size - 1) / size for size in tables.shape[1:]]
+    return np.multiply(sum_contrasts(tables), np.prod(fractions))
+
+
+def _corners(n_states: int) -> FloatArray:
+    """Corners (n_states, n_states - 1) of a regular simplex at distance one, 1 and -1 for two."""
+    if n_states == 1:
+        return np.zeros((1, 0))
+    return helmert(n_states).T * np.sqrt(n_states / (n_states - 1))

@@ -9,13 +9,13 @@ from skcircuits.trees.mixture_of_all_trees._conditionals import (
     enumerate_evidence,
     enumerate_marginals,
 )
-from skcircuits.trees.mixture_of_all_trees._evidence_completions import (
+from skcircuits.trees.mixture_of_all_trees._evidence import (
     cell_beliefs,
     estimate_conditionals,
     estimate_evidence,
     estimate_from_completions,
+    estimate_from_trees,
 )
-from skcircuits.trees.mixture_of_all_trees._evidence_trees import estimate_from_trees
 from skcircuits.trees.mixture_of_all_trees._learning import (
     Schedule,
     learn_all_trees,
@@ -134,7 +134,7 @@ def test_conditionals_are_exact_up_to_their_errors():
 
 @pytest.mark.parametrize("bound", [np.inf, -np.inf])
 def test_both_ways_give_the_same_conditionals(monkeypatch, bound):
-    module = "skcircuits.trees.mixture_of_all_trees._evidence_completions"
+    module = "skcircuits.trees.mixture_of_all_trees._evidence"
     monkeypatch.setattr(f"{module}._MAX_LOG_SPREAD", bound)
     rng = np.random.default_rng(5)
     layout = StateLayout([2] * 8)

@@ -8,9 +8,9 @@ from skcircuits.trees.mixture_of_all_trees._conditionals import (
     enumerate_evidence,
     enumerate_marginals,
 )
-from skcircuits.trees.mixture_of_all_trees._evidence_completions import estimate_evidence
-from skcircuits.trees.mixture_of_all_trees._evidence_trees import (
+from skcircuits.trees.mixture_of_all_trees._evidence import (
     TreeProposal,
+    estimate_evidence,
     estimate_marginals,
     sample_completions,
 )

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skcircuits.trees.mixture_of_all_trees._parameters import marginal_gradient, scale_to_marginals
+from skcircuits.trees.mixture_of_all_trees._learning import marginal_gradient, scale_to_marginals
 
 
 def _problem(rng, n_tables, n_rows, n_columns, scale):

@@ -3,14 +3,14 @@ import pytest
 
 from skcircuits.trees._chow_liu import PairStatistics
 from skcircuits.trees._trees import StateLayout
-from skcircuits.trees.mixture_of_all_trees import _parameters
-from skcircuits.trees.mixture_of_all_trees._model import LaplacianUpdates
-from skcircuits.trees.mixture_of_all_trees._parameters import (
+from skcircuits.trees.mixture_of_all_trees import _learning
+from skcircuits.trees.mixture_of_all_trees._learning import (
     Parameterization,
     from_contrasts,
     sum_contrasts,
     to_contrasts,
 )
+from skcircuits.trees.mixture_of_all_trees._model import LaplacianUpdates
 from tests.trees.conftest import all_states, random_model
 
 
@@ -48,14 +48,14 @@ def wide_case(monkeypatch):
     codes, weight = (rng.random((50, 12)) < 0.3).astype(np.int64), rng.random(50)
     parameterization = Parameterization(model.layout)
     exact = parameterization.gradient(model, codes, weight)
-    monkeypatch.setattr(_parameters, "_WIDE", 10)
+    monkeypatch.setattr(_learning, "_WIDE", 10)
     return parameterization, (model, codes, weight), exact
 
 
 @pytest.mark.parametrize("most_changed", [0.0, 0.5, 2.0])
 def test_gradients_of_wide_models_share_inverses(monkeypatch, wide_case, most_changed):
     parameterization, arguments, (exact_value, exact) = wide_case
-    monkeypatch.setattr(_parameters, "_MAX_CHANGED", most_changed)
+    monkeypatch.setattr(_learning, "_MAX_CHANGED", most_changed)
     value, gradient = parameterization.gradient(*arguments)
     assert value == pytest.approx(exact_value, rel=1e-4)
     error = np.linalg.norm(gradient - exact) / np.linalg.norm(exact)
@@ -65,7 +65,7 @@ def test_gradients_of_wide_models_share_inverses(monkeypatch, wide_case, most_ch
 def test_few_rows_get_no_inverses_of_their_own(monkeypatch, wide_case):
     parameterization, (model, codes, weight), _ = wide_case
     exact = model.log_prob(codes[:5])
-    monkeypatch.setattr(_parameters, "_MAX_CHANGED", 0.0)
+    monkeypatch.setattr(_learning, "_MAX_CHANGED", 0.0)
     monkeypatch.setattr(model, "laplacians", lambda dtype=None: pytest.fail("inverted alone"))
     value, gradient = parameterization.gradient(model, codes[:5], weight[:5])
     assert value == pytest.approx(weight[:5] @ exact, rel=1e-4)
@@ -82,7 +82,7 @@ def test_counts_that_miss_their_sum_are_computed_exactly(monkeypatch, wide_case,
         return log_sums, counts * factor
 
     monkeypatch.setattr(LaplacianUpdates, "edge_counts", wrong)
-    monkeypatch.setattr(_parameters, "_MAX_CHANGED", 2.0)
+    monkeypatch.setattr(_learning, "_MAX_CHANGED", 2.0)
     value, gradient = parameterization.gradient(*arguments)
     assert value == pytest.approx(exact_value, rel=1e-12)
     np.testing.assert_allclose(gradient, exact, atol=1e-12)
