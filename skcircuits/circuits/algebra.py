@@ -26,8 +26,14 @@ from skcircuits.circuits.inputs import Categorical, InputUnit
 from skcircuits.circuits.inputs import registry as input_rules
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.inputs.registry import Scaled, divide_inputs, multiply_inputs
-from skcircuits.circuits.structure._scopes import Supports, VariableSet, VariableSets, common_blocks
-from skcircuits.circuits.structure.properties import require_compatible, require_deterministic
+from skcircuits.circuits.structure.properties import (
+    Supports,
+    VariableSet,
+    VariableSets,
+    common_blocks,
+    require_compatible,
+    require_deterministic,
+)
 from skcircuits.circuits.structure.units import (
     Product,
     Sum,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from skcircuits.circuits import _formats as files
-from skcircuits.circuits._drawing import circuit_svg, describe, to_dot
+from skcircuits.circuits._formats import circuit_svg, describe, to_dot
 from skcircuits.circuits.engine._plan import Plan, compile_list
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._boxes import log_box_probability

@@ -47,8 +47,8 @@ from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._kernel_density import MAX_KERNEL_ROWS
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_more
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
-from skcircuits.tabular._category_groups import grouped_cardinalities, grouped_rows
 from skcircuits.tabular._columns import in_local_time
+from skcircuits.tabular._schema import grouped_cardinalities, grouped_rows
 
 # Nats over all rows that an iteration must gain, and most iterations, where parameters are drawn
 _DRAW_TOL, _MAX_DRAW_ITERATIONS = 0.02, 2000

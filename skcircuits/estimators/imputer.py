@@ -30,12 +30,12 @@ from skcircuits.learning._self_masking import learn_self_masking, may_depend
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
-from skcircuits.tabular._category_groups import (
+from skcircuits.tabular._columns import Column
+from skcircuits.tabular._schema import (
     grouped_cardinalities,
     grouped_rows,
     learn_groups,
 )
-from skcircuits.tabular._columns import Column
 
 # Rows per task: results must not depend on n_jobs, so neither may the chunks
 CHUNK_ROWS = 8192

@@ -25,7 +25,7 @@ from skcircuits.learning._sum_product import (
 )
 from skcircuits.learning._sum_product_leaves import LeafSettings, MixedTable
 from skcircuits.tabular import column_mask
-from skcircuits.tabular._category_groups import grouped_cardinalities, grouped_rows
+from skcircuits.tabular._schema import grouped_cardinalities, grouped_rows
 
 # Levels of the tests that alpha="auto" compares on held-out rows, up to so many rows: with many,
 # tests of any level find the dependence that matters.

@@ -2,8 +2,12 @@
 
 from skcircuits.inspection.density_display import DensityDisplay, describe_density
 from skcircuits.inspection.expected_prediction_display import ExpectedPredictionDisplay
-from skcircuits.inspection.fit_displays import LossCurveDisplay, SteinDiagnosisDisplay
-from skcircuits.inspection.structure_displays import CircuitDisplay, EdgeMarginalsDisplay
+from skcircuits.inspection.model_displays import (
+    CircuitDisplay,
+    EdgeMarginalsDisplay,
+    LossCurveDisplay,
+    SteinDiagnosisDisplay,
+)
 
 __all__ = [
     "CircuitDisplay",

@@ -29,7 +29,7 @@ from skcircuits.circuits.engine._passes import LogDensities, feedforward, log_va
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.queries._marginals import require_possible
-from skcircuits.circuits.structure._scopes import VariableSet, mask_of
+from skcircuits.circuits.structure.properties import VariableSet, mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.kernels.families.base import Combination, KernelStructure, Part, value_of
 from skcircuits.kernels.integrals.registry import (

@@ -35,9 +35,8 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from skcircuits.exceptions import CircuitPropertyError, must, warn
-from skcircuits.graphical.inference._elimination import EliminationTree
+from skcircuits.graphical.inference._elimination import EliminationTree, joint_table
 from skcircuits.graphical.inference._posterior import Component, Posterior, Solution
-from skcircuits.graphical.inference._propagation import joint_table
 from skcircuits.graphical.inference._rows import missing_patterns
 from skcircuits.kernels.families.base import Kernel as KernelFamily
 from skcircuits.kernels.families.base import structure_of, value_of

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.protocols import MAX_SCALES, MIN_RANGE, BoolArray, FloatArray, IntArray
-from skcircuits.tabular._category_groups import CategoryGroups
+from skcircuits.tabular._schema import CategoryGroups
 from skcircuits.tabular.queries import Boxes
 
 # Numbers within so many neighbouring floats are told apart by rounding alone

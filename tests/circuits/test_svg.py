@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product, Sum
-from skcircuits.circuits._drawing import layered_positions
+from skcircuits.circuits._formats import layered_positions
 from tests.reference.latent_trees import latent_tree
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from skcircuits import GaussianMixtureDensity
 from skcircuits.circuits import Bernoulli, Circuit, Gaussian, Product
-from skcircuits.circuits._drawing import layered_positions
+from skcircuits.circuits._formats import layered_positions
 from skcircuits.inspection import CircuitDisplay
 from tests.reference.latent_trees import latent_tree
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.graphical import FactorGraph, IsingModel
-from skcircuits.graphical.inference._propagation import joint_table
+from skcircuits.graphical.inference._elimination import joint_table
 from skcircuits.stein import _measures as expected_tables
 from skcircuits.stein._measures import apply_tables, expected_kernel_of_component
 

@@ -19,8 +19,12 @@ from skcircuits.circuits._policy import BATCH_ROWS, MAX_BATCH_VALUES, MIN_BLOCK
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.inputs.base import DiscreteInputLayer
-from skcircuits.circuits.structure._scopes import VariableSet, VariableSets
-from skcircuits.circuits.structure.properties import are_decomposable, are_smooth
+from skcircuits.circuits.structure.properties import (
+    VariableSet,
+    VariableSets,
+    are_decomposable,
+    are_smooth,
+)
 from skcircuits.circuits.structure.units import (
     INPUT,
     PRODUCT,

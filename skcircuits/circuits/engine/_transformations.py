@@ -51,7 +51,7 @@ from skcircuits.circuits.engine._passes import (
 from skcircuits.circuits.engine._plan import Plan, compile_plan
 from skcircuits.circuits.inputs import InputLayer
 from skcircuits.circuits.inputs.base import Box, DiscreteInputLayer, InputUnit, StateFlows
-from skcircuits.circuits.structure._scopes import VariableSet
+from skcircuits.circuits.structure.properties import VariableSet
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit, depth_first
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import InverseCdf, RandomNumbers

@@ -56,7 +56,7 @@ from skcircuits.circuits.queries._marginals import (
     marginalize,
     require_possible,
 )
-from skcircuits.circuits.structure._scopes import mask_of
+from skcircuits.circuits.structure.properties import mask_of
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.parallel import memory_bound_chunks, row_slices

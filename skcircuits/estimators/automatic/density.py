@@ -38,7 +38,7 @@ from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, near_range, without_far
-from skcircuits.tabular._category_groups import grouped_rows, learn_groups
+from skcircuits.tabular._schema import grouped_rows, learn_groups
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
 _MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures

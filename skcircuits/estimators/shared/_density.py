@@ -44,7 +44,7 @@ from skcircuits.learning._columns import describe_column
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts
 from skcircuits.tabular import Discretizer
-from skcircuits.tabular._category_groups import learn_groups
+from skcircuits.tabular._schema import learn_groups
 from skcircuits.trees._trees import StateLayout
 
 # More columns and categories than these are counted, not listed.

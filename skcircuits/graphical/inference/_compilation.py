@@ -35,9 +35,8 @@ from skcircuits.circuits.structure.units import (
     split_log_weights,
 )
 from skcircuits.exceptions import must
-from skcircuits.graphical.inference._elimination import EliminationTree
+from skcircuits.graphical.inference._elimination import EliminationTree, align, spread
 from skcircuits.graphical.inference._posterior import Solution
-from skcircuits.graphical.inference._propagation import align, spread
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Up to this many keys, a dictionary is faster than a sort.

@@ -12,19 +12,17 @@ from skcircuits.exceptions import must
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.inference._elimination import (
     EliminationTree,
-    build_tree,
-    connected_components,
-    elimination_order,
-    interaction_graph,
-)
-from skcircuits.graphical.inference._propagation import (
     Messages,
     Table,
     align,
     backward_pass,
+    build_tree,
+    connected_components,
     draw_rows,
+    elimination_order,
     entropy,
     forward_pass,
+    interaction_graph,
     joint_of_last,
     most_probable,
     table_of_logs,

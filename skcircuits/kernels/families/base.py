@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from skcircuits.circuits.structure._scopes import mask_key, mask_of, variables_of
+from skcircuits.circuits.structure.properties import mask_key, mask_of, variables_of
 from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit, topological_order
 from skcircuits.exceptions import IncompatibleCircuitsError, must
 from skcircuits.numerics._arrays import float_array, integers

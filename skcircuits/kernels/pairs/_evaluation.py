@@ -23,7 +23,7 @@ from skcircuits.circuits._policy import CACHE_NUMBERS, JOINT_NUMBERS, TABLE_STAT
 from skcircuits.circuits.engine._layers import SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import DiscreteLayer, InputLayer
-from skcircuits.circuits.structure._scopes import VariableSet
+from skcircuits.circuits.structure.properties import VariableSet
 from skcircuits.kernels.families.base import Combination, value_of
 from skcircuits.kernels.integrals.registry import (
     expected_at_points,

@@ -20,7 +20,7 @@ import numpy as np
 
 from skcircuits.circuits._policy import TABLE_STATES
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.structure._scopes import VariableSet, VariableSets, common_blocks
+from skcircuits.circuits.structure.properties import VariableSet, VariableSets, common_blocks
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.exceptions import IncompatibleCircuitsError
 from skcircuits.kernels.families.base import KernelStructure, Part

@@ -25,15 +25,17 @@ from skcircuits.tabular._frames import is_frame
 from skcircuits.tabular._schema import TableSchema
 from skcircuits.tabular.queries._binding import MIRRORED, Binder, Boxes, boxes_of_cells
 from skcircuits.tabular.queries._sets import Cell, CodeSet, Interval, NumberSet, cells_of, join
-from skcircuits.tabular.queries._text import NUMBER, Slot, parse_text
 from skcircuits.tabular.queries.expressions import (
+    NUMBER,
     Comparison,
     Conjunction,
     Expression,
     Missing,
     Negation,
     Query,
+    Slot,
     as_query,
+    parse_text,
 )
 
 # As many texts pay for looking for more of their kind

@@ -11,7 +11,7 @@ from skcircuits.circuits import (
     is_structured_decomposable,
     multiply,
 )
-from skcircuits.circuits.structure._scopes import (
+from skcircuits.circuits.structure.properties import (
     VariableSets,
     common_blocks,
     mask_of,

@@ -12,7 +12,7 @@ from skcircuits.circuits import (
     Product,
     Sum,
 )
-from skcircuits.circuits.structure._scopes import Supports
+from skcircuits.circuits.structure.properties import Supports
 from skcircuits.circuits.structure.units import topological_order
 from tests.reference.case import for_seeds
 from tests.reference.enumeration import Completions

@@ -21,7 +21,7 @@ from skcircuits import (
     StrudelDensity,
     WMISPNDensity,
 )
-from skcircuits.tabular._category_groups import CategoryGroups
+from skcircuits.tabular._schema import CategoryGroups
 
 N_ROWS = 150
 

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcircuits.graphical import FactorGraph, IsingModel
-from skcircuits.graphical.inference._elimination import build_tree
-from skcircuits.graphical.inference._posterior import ScaledFactor
-from skcircuits.graphical.inference._propagation import (
+from skcircuits.graphical.inference._elimination import (
     Table,
     backward_pass,
+    build_tree,
     draw_rows,
     forward_pass,
     joint_table,
 )
+from skcircuits.graphical.inference._posterior import ScaledFactor
 
 
 @st.composite

@@ -7,11 +7,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.graphical import BayesianNetwork, Factor, FactorGraph
-from skcircuits.graphical.inference import _exact_inference, _propagation
-from skcircuits.graphical.inference._elimination import build_tree, elimination_order
-from skcircuits.graphical.inference._propagation import (
+from skcircuits.graphical.inference import _elimination, _exact_inference
+from skcircuits.graphical.inference._elimination import (
     backward_pass,
+    build_tree,
     contract,
+    elimination_order,
     forward_pass,
     table_of_logs,
 )
@@ -53,7 +54,7 @@ def check_against_enumeration(model, row):
 @pytest.mark.parametrize("direct_cells", [0, 10**9], ids=["contracted", "written_out"])
 @pytest.mark.parametrize("single_cells", [0, 10**9], ids=["parts", "whole"])
 def test_ways_through_a_network_agree(seed, direct_cells, single_cells, monkeypatch):
-    monkeypatch.setattr(_propagation, "_MAX_DIRECT_CELLS", direct_cells)
+    monkeypatch.setattr(_elimination, "_MAX_DIRECT_CELLS", direct_cells)
     monkeypatch.setattr(_exact_inference, "_MAX_SINGLE_CELLS", single_cells)
     if not single_cells:
         # Every variable that no open one depends on gets a tree of its own.
@@ -72,7 +73,7 @@ def test_ways_through_a_network_agree(seed, direct_cells, single_cells, monkeypa
 @pytest.mark.parametrize("direct_cells", [0, 10**9])
 def test_products_of_any_range(energy, direct_cells, monkeypatch):
     # From 600 on logarithms take over; each of the factors below spans twice the energy.
-    monkeypatch.setattr(_propagation, "_MAX_DIRECT_CELLS", direct_cells)
+    monkeypatch.setattr(_elimination, "_MAX_DIRECT_CELLS", direct_cells)
     rng = np.random.default_rng(0)
     scopes = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3, 4)]
     log_tables = [energy * rng.uniform(-1, 1, (2,) * len(scope)) for scope in scopes]
@@ -83,7 +84,7 @@ def test_products_of_any_range(energy, direct_cells, monkeypatch):
 
 
 def test_marginals_of_a_batch_are_those_of_its_rows(monkeypatch):
-    monkeypatch.setattr(_propagation, "_MAX_DIRECT_CELLS", 0)
+    monkeypatch.setattr(_elimination, "_MAX_DIRECT_CELLS", 0)
     network = random_network(3)
     rows = np.full((20, 9), np.nan)
     rows[:, [7, 8]] = network.sample(20, random_state=0)[:, [7, 8]]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.circuits.structure._scopes import mask_of
+from skcircuits.circuits.structure.properties import mask_of
 from skcircuits.circuits.structure.units import Product
 from skcircuits.kernels import RBF, Delta, Hamming, Laplacian, Linear, Polynomial
 from skcircuits.kernels.families.base import KernelCircuit, structure_of, value_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Bernoulli, Circuit, Product, Sum
-from skcircuits.circuits.structure._scopes import mask_of
+from skcircuits.circuits.structure.properties import mask_of
 from skcircuits.exceptions import IncompatibleCircuitsError
 from skcircuits.kernels import (
     RBF,

@@ -1,6 +1,6 @@
 """Plans of pairs of circuits."""
 
-from skcircuits.circuits.structure import _scopes
+from skcircuits.circuits.structure import properties
 from skcircuits.kernels.pairs import _plan
 from tests.reference.random_circuits import binary_chain
 
@@ -12,8 +12,8 @@ def test_variables_of_long_scopes_are_not_listed(monkeypatch):
         listed.append(mask.bit_count())
         return variables_of(mask)
 
-    variables_of = _scopes.variables_of
-    monkeypatch.setattr(_scopes, "variables_of", counted)
+    variables_of = properties.variables_of
+    monkeypatch.setattr(properties, "variables_of", counted)
     plan = binary_chain(150).plan
     pairs = _plan.compile_pairs(plan, plan, {0: 1, 149: 0})
     assert pairs.regions[-1].scope.mask == 2**150 - 1
