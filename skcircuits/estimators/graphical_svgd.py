@@ -338,7 +338,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             warn_of_shrinkage(problem, len(starts[0]))
         else:
             if is_dense and self.linear_weight == "auto" and problem.is_concave(metric, rng):
-                problem = replace(problem, linear_weight=1.0)
+                problem = problem.with_linear_weight(1.0)
             # Where the particles start from in the coordinates of the metric.
             starts = [self._enter(metric, start) for start in starts]
         self.preconditioner_ = metric.precision if is_dense else None

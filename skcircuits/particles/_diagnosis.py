@@ -455,6 +455,11 @@ class Moments:
     variance_error: FloatArray
 
     @classmethod
+    def exact(cls, mean: FloatArray, variance: FloatArray) -> Moments:
+        """Take moments that are known, (d,) each."""
+        return cls(mean, np.zeros_like(mean), variance, np.zeros_like(mean))
+
+    @classmethod
     def estimated(
         cls, x: FloatArray, along: FloatArray, variances: FloatArray, weights: FloatArray
     ) -> Moments:
@@ -508,6 +513,13 @@ class WeightedDraws:
     labels: IntArray  # (n,), the mode
     log_excess: FloatArray  # (m,), log weights of the particles less the largest of the draws
     particle_labels: IntArray  # (m,)
+
+    @classmethod
+    def of_one_mode(cls, points: FloatArray) -> WeightedDraws:
+        """Take draws of a target with a single mode, as many as there are particles, (n, d)."""
+        n = len(points)
+        labels = np.zeros(n, dtype=np.int64)
+        return cls(points, np.full(n, 1.0 / n), labels, np.zeros(n), labels)
 
     @property
     def n_effective(self) -> float:

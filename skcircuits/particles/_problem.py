@@ -8,7 +8,8 @@ blocks depend on. Nothing else is sent between machines.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -23,6 +24,8 @@ from skcircuits.parallel import row_slices
 from skcircuits.particles._diagnosis import (
     LOOKS,
     Diagnosis,
+    Moments,
+    WeightedDraws,
     diagnose,
     diagnose_by_draws,
     draw_from_modes,
@@ -70,6 +73,8 @@ N_NEAR, N_FAR, MIN_FAR, MAX_SIZE, WIDTHS = 30, 200, 20, 5e3, (1.0, 100.0)
 FRACTIONS = 0.25, 0.5, 0.75
 # Largest number of coordinates for which a single mode is represented by weighted draws.
 MAX_DRAWN_FROM = 30
+# Relative error of the score of a Gaussian, which is not seen in its moments.
+GAUSSIAN_ERROR = 1e-3
 
 
 class DaskCloud:
@@ -270,6 +275,12 @@ class SVGDProblem:
     schedule: StepSchedule = field(default_factory=StepSchedule)
     may_fail: bool = False  # the target raises errors away from the particles, perhaps
 
+    def with_linear_weight(self, linear_weight: float) -> SVGDProblem:
+        """Give the problem with another weight of the linear kernel, and the same graph."""
+        other = copy(self)  # with all that is cached
+        object.__setattr__(other, "linear_weight", linear_weight)
+        return other
+
     @cached_property
     def graph(self) -> Neighborhoods:
         """The closed blankets."""
@@ -393,7 +404,9 @@ class SVGDProblem:
     ) -> Diagnosis:
         """Compare particles with draws from all modes, or with chains from the particles."""
         # The seeds are fixed, so that equal particles give equal results.
-        found = self._diagnose_by_draws(particles, metric, np.random.default_rng(0))
+        found = self._diagnose_gaussian(particles, metric, np.random.default_rng(0))
+        if found is None:
+            found = self._diagnose_by_draws(particles, metric, np.random.default_rng(0))
         if found is not None:
             return found
         rng = np.random.default_rng(0)
@@ -405,6 +418,44 @@ class SVGDProblem:
             log_prob=self.log_prob,
             n_looks=len(LOOKS) if is_thorough else 2,
         )
+
+    def _diagnose_gaussian(
+        self,
+        particles: FloatArray,
+        metric: Metric | SparseMetric | None,
+        rng: np.random.Generator,
+    ) -> Diagnosis | None:
+        """Compare particles with the target if it is Gaussian; None where it is not."""
+        particles = particles.astype(np.float64)
+        found = metric if isinstance(metric, SparseMetric) else self._gaussian(particles)
+        if found is None:
+            return None
+        draws = found.center + found.stretch(rng.standard_normal(particles.shape))
+        # The points around are those where ascents to modes would start
+        points = np.concatenate([draws, points_around(particles, found, rng)])
+        units = np.sqrt(found.variances)
+        with np.errstate(all="ignore"):
+            moved = found.smooth(self.score(points)) / units
+        wanted = (found.center - points) / units
+        size = 1.0 + np.abs(wanted).max(axis=1, keepdims=True)
+        # NaN is an error, too
+        if not (np.abs(moved - wanted) <= GAUSSIAN_ERROR * size).all():
+            return None
+        moments = Moments.exact(found.center, found.variances)
+        return Diagnosis.of(particles, moments, draws, WeightedDraws.of_one_mode(draws))
+
+    def _gaussian(self, particles: FloatArray) -> Metric | None:
+        """Give the Gaussian with the score and Hessian of the target at the mean of particles."""
+        if self.n_coordinates > MAX_LEARNED:
+            return None
+        center, scales = particles.mean(axis=0), DiagonalMetric.of_particles(particles).scales
+        with np.errstate(all="ignore"):
+            hessian = self._probe.mean(center[None], scales)
+            score = self.score(center[None])
+        if not (np.isfinite(hessian).all() and (np.diag(hessian) > 0.0).all()):
+            return None
+        found = Metric.of_precision(center, hessian * np.outer(scales, scales), scales)
+        return replace(found, center=center + found.smooth(score)[0])
 
     def _diagnose_by_draws(
         self,
