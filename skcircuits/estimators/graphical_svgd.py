@@ -27,6 +27,7 @@ from skcircuits.estimators.targets._particle_warnings import (
     require_log_densities,
     warn_of_dependent_rows,
     warn_of_faults,
+    warn_of_few_particles,
     warn_of_impossible_particles,
     warn_of_missed_modes,
     warn_of_shrinkage,
@@ -190,7 +191,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         For at least 20 particles, the comparison of the moments of the SVGD particles with those of
         weighted draws, or of Hamiltonian Monte Carlo chains (see `correction`): the distance of the
         means in standard deviations, and the variance divided by that of the target. It is exact
-        for Gaussian targets whose precision is `preconditioner_`.
+        for Gaussian targets.
     corrected_ : bool
         Whether the particles were corrected; see `correction`.
     n_features_in_ : int
@@ -308,8 +309,10 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             If the directions have not become small within `max_iter` iterations, or if the means or
             variances of some coordinates, which are named, or the fractions of the particles in the
             modes are wrong and were not corrected, or were corrected by chains that have not mixed.
-            Also if ascents of the density from points around the particles find modes without
-            particles, or if the density is zero or not a number at some particles.
+            Means or variances of 2 to 19 particles, which are not corrected, are named if they are
+            off by .3 standard deviations or a factor of 1.5, and if weighted draws represent the
+            target. Also if ascents of the density from points around the particles find modes
+            without particles, or if the density is zero or not a number at some particles.
         UserWarning
             If a score depends on more than its blanket or on other rows, or is not the gradient of
             the log density, or if there are so few particles for the kernels that variances will be
@@ -535,7 +538,14 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
     def _check(self, problem, state, metric, names):
         """Compare means and variances with the target; correct them, or warn of them."""
-        if len(state.particles) < MIN_PARTICLES or state.particles.size > MAX_DIAGNOSED:
+        n_particles = len(state.particles)
+        # A single particle stands for a mode, not for a distribution.
+        if n_particles == 1 or state.particles.size > MAX_DIAGNOSED:
+            return state
+        if n_particles < MIN_PARTICLES:
+            few = problem.diagnose_without_chains(state.particles, metric)
+            if few is not None:
+                warn_of_few_particles(few, n_particles, MIN_PARTICLES, self, names)
             return state
         is_corrected = self.correction
         if is_corrected == "auto":

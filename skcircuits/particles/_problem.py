@@ -403,12 +403,10 @@ class SVGDProblem:
         self, particles: FloatArray, metric: Metric | SparseMetric | None, is_thorough: bool
     ) -> Diagnosis:
         """Compare particles with draws from all modes, or with chains from the particles."""
-        # The seeds are fixed, so that equal particles give equal results.
-        found = self._diagnose_gaussian(particles, metric, np.random.default_rng(0))
-        if found is None:
-            found = self._diagnose_by_draws(particles, metric, np.random.default_rng(0))
+        found = self.diagnose_without_chains(particles, metric)
         if found is not None:
             return found
+        # The seeds are fixed, so that equal particles give equal results.
         rng = np.random.default_rng(0)
         return diagnose(
             self.score,
@@ -418,6 +416,15 @@ class SVGDProblem:
             log_prob=self.log_prob,
             n_looks=len(LOOKS) if is_thorough else 2,
         )
+
+    def diagnose_without_chains(
+        self, particles: FloatArray, metric: Metric | SparseMetric | None
+    ) -> Diagnosis | None:
+        """Compare any number of particles; None where no draws represent the target."""
+        found = self._diagnose_gaussian(particles, metric, np.random.default_rng(0))
+        if found is None:
+            found = self._diagnose_by_draws(particles, metric, np.random.default_rng(0))
+        return found
 
     def _diagnose_gaussian(
         self,

@@ -593,6 +593,17 @@ def test_collapsed_variances_are_told():
         sampler.fit()
 
 
+@pytest.mark.parametrize(("n_particles", "is_told"), [(1, False), (2, True), (3, True), (8, False)])
+def test_variances_of_few_particles_are_told(chain, n_particles, is_told):
+    sampler = GraphicalSVGDSampler(target=chain, n_particles=n_particles, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        sampler.fit()
+    is_small = (sampler.particles_.var(axis=0) < np.diag(chain.covariance_) / 1.5).any()
+    assert is_small == (is_told or n_particles == 1)
+    assert any("too small" in str(item.message) for item in caught) == is_told
+
+
 @pytest.mark.parametrize("kind", ["covariance", "array"])
 def test_given_metrics_are_used(kind):
     field = next(long_range_fields())

@@ -128,3 +128,35 @@ def test_blocks_and_batches_change_nothing(monkeypatch):
     monkeypatch.setattr("skcircuits.numerics._optimization.PART_BYTES", 4 * 12 * 7)
     for ours, theirs in zip(run(), whole):
         np.testing.assert_array_equal(ours, theirs)
+
+
+class NormalButOne:
+    """A normal chain beside a logistic variable, whose moments are unknown to a Gaussian."""
+
+    def __init__(self, field, is_normal):
+        self.field, self.is_normal = field, is_normal
+        self.neighbors = [*field.neighbors, []]
+
+    def grad_log_prob(self, X):
+        last = X[:, -1:]
+        return np.hstack(
+            [self.field.grad_log_prob(X[:, :-1]), -last if self.is_normal else -np.tanh(last / 2)]
+        )
+
+
+@pytest.mark.parametrize("is_normal", [True, False])
+@pytest.mark.parametrize("n_particles", [3, 40])
+def test_particles_of_gaussian_targets_are_compared_with_exact_moments(is_normal, n_particles):
+    precision = 2 * np.eye(40) - np.eye(40, k=1) - np.eye(40, k=-1)
+    field = GaussianMRF(precision, precision @ np.linspace(-5.0, 5.0, 40))
+    target = NormalButOne(field, is_normal)
+    problem = SVGDProblem(target, 41, neighbors=target.neighbors)
+    particles = 3.0 + np.random.default_rng(0).normal(size=(n_particles, 41))
+    found = problem.diagnose_without_chains(particles, None)
+    if not is_normal:
+        assert found is None
+        return
+    variance = [*np.diag(field.covariance_), 1.0]
+    np.testing.assert_allclose(found.moments.mean, [*field.mean_, 0.0], atol=1e-6)
+    np.testing.assert_allclose(found.moments.variance, variance, rtol=1e-6)
+    assert (found.shift_error == 0).all()

@@ -203,6 +203,17 @@ def warn_of_faults(diagnosis, estimator, is_corrected, names):
     return True
 
 
+def warn_of_few_particles(diagnosis, n_particles, n_enough, estimator, names):
+    """Warn where so few particles are far from the target that they cannot be corrected."""
+    faults = diagnosis.faults(diagnosis.grossly_wrong, names)
+    if faults:
+        warn(
+            f"{type(estimator).__name__}: by {diagnosis.method}, {'; '.join(faults)}. "
+            f"{n_particles} particles are too few: take at least {n_enough}, which are corrected.",
+            ConvergenceWarning,
+        )
+
+
 def warn_of_missed_modes(problem, particles, estimator):
     """Warn where the density has modes around the particles that no particle belongs to."""
     particles = np.asarray(particles, dtype=np.float64)
