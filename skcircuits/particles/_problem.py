@@ -448,7 +448,7 @@ class SVGDProblem:
         # NaN is an error, too
         if not (np.abs(moved - wanted) <= GAUSSIAN_ERROR * size).all():
             return None
-        moments = Moments.exact(found.center, found.variances)
+        moments = Moments.exact(np.asarray(found.center), found.variances)
         return Diagnosis.of(particles, moments, draws, WeightedDraws.of_one_mode(draws))
 
     def _gaussian(self, particles: FloatArray) -> Metric | None:
