@@ -35,8 +35,12 @@ import numpy as np
 
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Bernoulli, Categorical, Indicator
-from skcircuits.circuits.inputs.base import InputUnit
-from skcircuits.circuits.inputs.registry import family_of_name, registered_names, require_registered
+from skcircuits.circuits.inputs.base import (
+    InputUnit,
+    family_of_name,
+    registered_names,
+    require_registered,
+)
 from skcircuits.circuits.structure.units import (
     INPUT,
     MAX_LOG_WEIGHT,

@@ -23,9 +23,9 @@ from scipy.special import xlogy
 from skcircuits.circuits.circuit import Circuit
 from skcircuits.circuits.engine._layers import SumLayer
 from skcircuits.circuits.inputs import Categorical, InputUnit
-from skcircuits.circuits.inputs import registry as input_rules
+from skcircuits.circuits.inputs import base as input_rules
+from skcircuits.circuits.inputs.base import Scaled, divide_inputs, multiply_inputs
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
-from skcircuits.circuits.inputs.registry import Scaled, divide_inputs, multiply_inputs
 from skcircuits.circuits.structure.properties import (
     Supports,
     VariableSet,

@@ -9,6 +9,7 @@ from skcircuits.estimators._base import (
     TABLE_CONSTRAINTS,
     Interval,
     StrOptions,
+    check_is_fitted,
     check_weights,
     fit_context,
     inherit_documentation,
@@ -16,16 +17,14 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.shared._density import BaseDensity, StatesMixin, check_observed
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive
-from skcircuits.estimators.shared._moat_queries import (
-    ColumnOfTrees,
-    RestrictedTrees,
-    TreeQueriesMixin,
-)
-from skcircuits.exceptions import CircuitPropertyError, must, warn
+from skcircuits.estimators.shared.queries._restricted_models import ColumnOfTrees, RestrictedTrees
+from skcircuits.exceptions import CircuitPropertyError, must, require_choice, require_count, warn
 from skcircuits.trees._chow_liu import complete_rows
+from skcircuits.trees._trees import edges_of
 from skcircuits.trees.mixture_of_all_trees._conditionals import (
     MAX_COMPLETIONS,
     MAX_EXACT_COMPLETIONS,
+    conditional_marginals,
     draw_enumerated,
     enumerate_evidence,
     most_probable_completions,
@@ -37,11 +36,13 @@ from skcircuits.trees.mixture_of_all_trees._learning import (
     learn_all_trees,
     start_training,
 )
-from skcircuits.trees.mixture_of_all_trees._model import sample_rows
+from skcircuits.trees.mixture_of_all_trees._model import sample_rows, sample_trees, sampled_circuit
+
+_METHODS = ("auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact")
 
 
 @inherit_documentation
-class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
+class MoATDensity(ValidationMixin, StatesMixin, BaseDensity):
     """Mixture of all trees (MoAT): a discrete density with an exact likelihood.
 
     The tree distributions of all spanning trees share one set of pairwise tables. The weight of a
@@ -258,6 +259,141 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
         self.n_iter_ += 1
         self._set_mixture(epoch.mixture, _new_seed(generator))
         return self
+
+    def sample_trees(self, n_trees=1, random_state=None):
+        """Draw spanning trees from their prior.
+
+        Parameters
+        ----------
+        n_trees : int, default=1
+            Number of trees.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray of shape (n_trees, n_features - 1, 2)
+            Edges of each tree as pairs of columns.
+        """
+        check_is_fitted(self)
+        require_count(1, n_trees=n_trees)
+        generator = make_generator(random_state)
+        _, parents = sample_trees(self.mixture_, n_trees, generator)
+        return edges_of(parents)
+
+    def conditional_marginals(
+        self,
+        X,
+        method="auto",
+        n_samples=1000,
+        random_state=None,
+        return_errors=False,
+        proposal="posterior",
+    ):
+        """Compute the distribution of every column given the observed cells of each row.
+
+        Parameters
+        ----------
+        X : dataframe or array-like of shape (n_rows, n_features)
+            Rows with missing cells.
+        method : {"auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"}, \
+                default="auto"
+            Method to compute the marginals. ``"auto"`` enumerates the completions of rows with at
+            most 4096 completions. For other rows, it uses weighted completions that are drawn from
+            a mean field if enough cells are observed, and ``"collapsed"`` otherwise. The other
+            methods are used for all rows. ``"collapsed"`` is a weighted average of the exact
+            marginals of drawn trees, and ``"importance"`` of the conditional distributions that
+            occur when a row is drawn from each tree. ``"blocked_gibbs"`` uses Markov chains that
+            alternate between tree and row, and ``"gibbs"`` chains that draw one cell at a time.
+            ``"exact"`` enumerates all completions, for few missing cells.
+        n_samples : int, default=1000
+            Number of draws; ignored by ``"exact"``.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+        return_errors : bool, default=False
+            Whether to also return standard errors and effective sample sizes.
+        proposal : {"posterior", "prior"}, default="posterior"
+            Distribution of the trees that ``"collapsed"`` and ``"importance"`` draw: one that
+            approximates the distribution given the observed cells, or the prior, as in the paper
+            by Selvam, Zhang and Van den Broeck. The prior needs many more trees.
+
+        Returns
+        -------
+        marginals : list of ndarray of shape (n_rows, n_states_j)
+            For each column, the probabilities of its states; 0 and 1 for observed cells.
+        standard_errors : list of ndarray of shape (n_rows, n_states_j)
+            Standard errors of the marginals, with ``return_errors=True``; infinite if a single draw
+            has all of the weight.
+        effective_sample_sizes : ndarray of shape (n_rows,)
+            Number of independent draws with the same accuracy, with ``return_errors=True``.
+        """
+        require_choice(*_METHODS, method=method)
+        require_choice("posterior", "prior", proposal=proposal)
+        require_count(1, n_samples=n_samples)
+        codes = self._codes(self._read_table(X))
+        generator = make_generator(random_state)
+        answer = conditional_marginals(
+            self.mixture_, codes, method, n_samples, generator, from_prior=proposal == "prior"
+        )
+        marginals = self._by_column(answer.probabilities)
+        if not return_errors:
+            return marginals
+        errors = self._by_column(answer.standard_errors)
+        return marginals, errors, answer.effective_sample_size
+
+    def to_circuit(self, n_trees=256, random_state=None):
+        """Approximate the density by a mixture of drawn trees, as a circuit.
+
+        Parameters
+        ----------
+        n_trees : int, default=256
+            Number of trees, which are drawn from their prior. A circuit of few trees fits less well
+            than the mixture of all trees, so compare their scores.
+        random_state : int, RandomState or None, default=None
+            Source of randomness.
+
+        Returns
+        -------
+        Circuit
+            A circuit over the columns in original units.
+        """
+        check_is_fitted(self)
+        require_count(1, n_trees=n_trees)
+        generator = make_generator(random_state)
+        return sampled_circuit(self.mixture_, n_trees, generator, self._states.original_unit)
+
+    def mpe(self, given=None, n_starts=16, random_state=None):
+        """Most probable rows.
+
+        Parameters
+        ----------
+        given : str, dict, Query, row, dataframe or list, default=None
+            One or several conditions, as in `probability`, including rows to complete.
+        n_starts : int, default=16
+            Number of starts of a local search, which is used for rows with more than 131072
+            completions, because finding the most probable completion is NP-hard. It draws this
+            number of completions and changes each of them one cell at a time until no change
+            increases its probability. The best one is returned, and a ``UserWarning`` reports the
+            number of rows for which it may not be the most probable one.
+        random_state : int, RandomState or None, default=None
+            Controls the randomness of the search.
+
+        Returns
+        -------
+        ndarray of shape (n_features,) or (n_conditions, n_features), or dataframe
+            The row of highest density under each condition. For bins of numerical columns, it holds
+            the midpoint of the part of the bin that satisfies the condition, or, if only numbers
+            beyond the observed range do, the nearest of them.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If a condition has probability zero.
+        """
+        require_count(1, n_starts=n_starts)
+        weighed = self._ask(given)
+        search = {"n_starts": n_starts, "generator": make_generator(random_state)}
+        return self._best_rows(weighed, **search)
 
     @property
     def _continues(self):
@@ -502,6 +638,17 @@ class MoATDensity(TreeQueriesMixin, ValidationMixin, StatesMixin, BaseDensity):
             way_out = "Encode the states of a column in this way, or convert it to categories."
             raise CircuitPropertyError(must(what, condition, way_out, columns=others))
         return self.mixture_
+
+    def _point_masses(self, column):
+        bins = self._states.discretizer.bins[column]
+        return np.empty(0) if bins is None else bins.points[~np.isnan(bins.points)]
+
+    def _by_column(self, states):
+        """Split the last axis (flat states) into columns of the table, and groups equally."""
+        columns = np.split(states, self._states.layout.offsets[1:], axis=-1)
+        for j, groups in self._category_groups.items():
+            columns[j] = groups.spread(columns[j])
+        return columns
 
     def _n_parameters(self):
         free = self._states.layout.cardinalities - 1

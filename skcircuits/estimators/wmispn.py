@@ -18,12 +18,13 @@ from skcircuits.estimators.shared._fitting import drive, stages
 from skcircuits.learning import expectation_maximization
 from skcircuits.learning._polynomials import PolynomialSettings
 from skcircuits.learning._sum_product import (
+    LeafSettings,
+    MixedTable,
     SplitSettings,
     held_out_scores,
     learn_structure,
     structure_to_circuit,
 )
-from skcircuits.learning._sum_product_leaves import LeafSettings, MixedTable
 from skcircuits.tabular import column_mask
 from skcircuits.tabular._schema import grouped_cardinalities, grouped_rows
 

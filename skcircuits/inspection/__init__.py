@@ -1,12 +1,15 @@
 """Plots of models: Display classes like those of scikit-learn."""
 
-from skcircuits.inspection.density_display import DensityDisplay, describe_density
-from skcircuits.inspection.expected_prediction_display import ExpectedPredictionDisplay
 from skcircuits.inspection.model_displays import (
     CircuitDisplay,
     EdgeMarginalsDisplay,
     LossCurveDisplay,
     SteinDiagnosisDisplay,
+)
+from skcircuits.inspection.prediction_displays import (
+    DensityDisplay,
+    ExpectedPredictionDisplay,
+    describe_density,
 )
 
 __all__ = [

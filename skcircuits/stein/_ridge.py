@@ -19,7 +19,7 @@ import numpy as np
 from skcircuits.numerics._arrays import spread_rows
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.stein._forms import CHUNK_ROWS
+from skcircuits.stein.simplex import CHUNK_ROWS
 
 # On the scale of the mean diagonal; the last is as good as uniform weights.
 RIDGES = 10.0 ** np.arange(-6.0, 4.1, 0.5)

@@ -35,7 +35,6 @@ from skcircuits.numerics._patterns import unique_rows
 from skcircuits.numerics._random import as_generator
 from skcircuits.parallel import Parallel, delayed
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.stein._forms import DenseForm, SteinColumns
 from skcircuits.stein._targets import (
     is_continuous,
     log_probabilities,
@@ -44,7 +43,7 @@ from skcircuits.stein._targets import (
 )
 from skcircuits.stein.gram import collapse_cells, distinct_gram, prepare, symmetric_gram
 from skcircuits.stein.langevin import ScoredPoints
-from skcircuits.stein.simplex import square_matrix
+from skcircuits.stein.simplex import DenseForm, SteinColumns, square_matrix
 
 # Rows whose distances choose the width of a kernel: those of all pairs are held in memory.
 _MAX_WIDTH_ROWS = 1000

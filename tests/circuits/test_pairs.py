@@ -5,7 +5,7 @@ import pytest
 
 from skcircuits.circuits import Bernoulli, Circuit, Indicator, Product, Sum
 from skcircuits.circuits.algebra import fold_pairs
-from skcircuits.circuits.inputs.registry import divergence, divide_inputs, entropy, multiply_inputs
+from skcircuits.circuits.inputs.base import divergence, divide_inputs, entropy, multiply_inputs
 from tests.reference.case import for_seeds
 from tests.reference.enumeration import Completions, unit_values
 from tests.reference.random_circuits import compatible_circuits

@@ -23,8 +23,8 @@ from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
 from skcircuits.kernels import RBF, Hamming
 from skcircuits.stein import stein_diagnosis, stein_discrepancy, stein_gram
-from skcircuits.stein._forms import energy_residuals
 from skcircuits.stein._targets import probable_states
+from skcircuits.stein.simplex import energy_residuals
 
 
 @pytest.fixture

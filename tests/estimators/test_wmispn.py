@@ -264,7 +264,7 @@ def test_missing_values_in_fit_and_score(table):
         ("_sum_product.split_rows", 2),
         ("_sum_product.Region", 4),
         ("_polynomials.fit_polynomials", 0),
-        ("_sum_product_leaves.PiecewisePolynomial", 2),
+        ("_sum_product.PiecewisePolynomial", 2),
     ],
     ids=["cutting", "between parts", "choosing polynomials", "building leaves"],
 )

@@ -7,12 +7,14 @@ from skcircuits.learning._strudel import (
     GrowthLimits,
     SharedStructure,
     StrudelLearner,
+    SumNode,
     _information_sums,
+    bottom_up,
     grow,
     learn_mixture,
     learn_shared_mixture,
+    route,
 )
-from skcircuits.learning._strudel_circuit import SumNode, bottom_up, route
 from skcircuits.trees._chow_liu import chow_liu_tree, mutual_information, pair_statistics
 from skcircuits.trees._trees import StateLayout
 

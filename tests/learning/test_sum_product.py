@@ -6,17 +6,15 @@ import pytest
 from skcircuits.circuits import is_decomposable, is_smooth
 from skcircuits.learning._columns import PSEUDO_ROWS, describe_column
 from skcircuits.learning._sum_product import (
+    LeafSettings,
+    MixedTable,
     SplitSettings,
+    _fit_categories,
     held_out_scores,
     learn_circuit,
     learn_structure,
     split_rows,
     structure_to_circuit,
-)
-from skcircuits.learning._sum_product_leaves import (
-    LeafSettings,
-    MixedTable,
-    _fit_categories,
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcircuits.graphical import FactorGraph, IsingModel
-from skcircuits.stein._forms import DenseForm, energy_residuals, scaled_features
+from skcircuits.stein.simplex import DenseForm, energy_residuals, scaled_features
 
 
 def states_and_probabilities(graph, columns):

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from skcircuits.graphical import IsingModel
 from skcircuits.kernels import Hamming
 from skcircuits.stein import InverseMultiquadric, simplex_weights, stein_gram
-from skcircuits.stein._forms import LowRankForm, SteinColumns, estimate_discrepancy, low_rank_form
+from skcircuits.stein.simplex import LowRankForm, SteinColumns, estimate_discrepancy, low_rank_form
 from skcircuits.targets import from_function
 
 NORMAL = from_function(lambda X: -0.5 * (X**2).sum(axis=1), lambda X: -X)

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcircuits.stein import InverseMultiquadric, stein_gram, stein_thinning
-from skcircuits.stein._forms import SteinColumns
 from skcircuits.stein.discrepancy import positive_curvatures, thin_columns
+from skcircuits.stein.simplex import SteinColumns
 from skcircuits.targets import from_function
 
 CENTRES = np.array([[-3.0, 0.0], [3.0, 0.0]])

@@ -1,6 +1,12 @@
 """Families of input units, one per file, and the registry of families and their rules."""
 
-from skcircuits.circuits.inputs.base import Box, InputLayer, InputUnit, NumericalLayer
+from skcircuits.circuits.inputs.base import (
+    Box,
+    InputLayer,
+    InputUnit,
+    NumericalLayer,
+    register_input_unit,
+)
 from skcircuits.circuits.inputs.discrete import Bernoulli, Categorical, DiscreteLayer, Indicator
 from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian, FactorGaussianLayer
 from skcircuits.circuits.inputs.gaussian import (
@@ -15,7 +21,6 @@ from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
     PiecewisePolynomial,
     PiecewisePolynomialLayer,
 )
-from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.circuits.inputs.truncated_gaussian import TruncatedGaussian, TruncatedGaussianLayer
 
 __all__ = [

@@ -1,18 +1,22 @@
-"""Interface of families of input units: the symbolic unit and its stacked layer.
+"""Input units: the interface of families, their registry, and rules of operations on units.
 
 A family is one file with two classes: the *unit*, an immutable node of the symbolic circuit, and
 the *layer*, which stacks the parameters of many units of the family, so that one call evaluates all
-of them on a block of rows. A new family needs these two classes and an entry in
-``inputs/__init__.py``; passes, queries and files use this interface alone.
+of them on a block of rows. Passes, queries and files use this interface alone.
+
+Registered families can be saved and loaded. Rules (products, entropies, ...) are looked up by the
+classes of the units, the nearest base class first; if there is no rule, a ``CircuitPropertyError``
+is raised.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from itertools import product
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -27,6 +31,11 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
 #: Writes the probabilities (n_units, m) of some of the boxes into an array.
 WriteMasses = Callable[[Rows, FloatArray], object]
+
+_Family = TypeVar("_Family", bound="type[InputUnit]")
+_Rule = TypeVar("_Rule", bound=Callable[..., Any])
+
+_FAMILIES: dict[str, type[InputUnit]] = {}
 
 
 @dataclass(frozen=True)
@@ -550,3 +559,120 @@ def _short(value: Any) -> str:
     if array.size > 6:
         return f"<array of shape {array.shape}>"
     return np.array2string(array, precision=4, separator=", ").replace("\n", "")
+
+
+def register_input_unit(family: _Family) -> _Family:
+    """Register a family of input units for use in files; a class decorator.
+
+    Parameters
+    ----------
+    family : type
+        A concrete subclass of ``InputUnit`` with a ``layer_type``. Files refer to it by the name of
+        the class and rebuild units as ``family(**unit.parameters())``. Parameters must be numbers
+        or arrays of numbers.
+
+    Returns
+    -------
+    type
+        The same class.
+
+    Raises
+    ------
+    TypeError
+        If the class is abstract or has no layer.
+    ValueError
+        If another family has the same name.
+
+    Examples
+    --------
+    >>> from skcircuits.circuits import Bernoulli, register_input_unit
+    >>> register_input_unit(Bernoulli) is Bernoulli
+    True
+    """
+    missing = sorted(getattr(family, "__abstractmethods__", ()))
+    layer = getattr(family, "layer_type", None)
+    if missing or not (isinstance(layer, type) and issubclass(layer, InputLayer)):
+        what = "a family of input units"
+        condition = "define all abstract methods of InputUnit, and layer_type, an InputLayer"
+        raise TypeError(
+            must(what, condition, family=family.__name__, missing=missing or ["layer_type"])
+        )
+    # Files name families: two of one name could not be told apart
+    if _FAMILIES.setdefault(family.__name__, family) is not family:
+        raise ValueError(
+            must("names of families", "differ", "Rename the class.", name=family.__name__)
+        )
+    return family
+
+
+def family_of_name(name: str) -> type[InputUnit]:
+    """Registered family of a name; ``KeyError`` where there is none."""
+    return _FAMILIES[name]
+
+
+def registered_names() -> list[str]:
+    """Names of the registered families, sorted."""
+    return sorted(_FAMILIES)
+
+
+def require_registered(families: Collection[type]) -> None:
+    """Refuse units of families that no file can name."""
+    unknown = {family.__name__ for family in families} - {
+        name for name, family in _FAMILIES.items() if family in families
+    }
+    if unknown:
+        condition = "be registered"
+        way_out = "Decorate their classes with skcircuits.circuits.register_input_unit."
+        raise CircuitPropertyError(
+            must("families of input units in a file", condition, way_out, families=sorted(unknown))
+        )
+
+
+class Rules:
+    """Functions of one or several input units, one per combination of families.
+
+    ``action`` completes "input units that are ..." in the error if there is no rule.
+    """
+
+    def __init__(self, action: str) -> None:
+        self._action = action
+        self._rules: dict[tuple[type, ...], Callable[..., Any]] = {}
+
+    def register(self, *families: type) -> Callable[[_Rule], _Rule]:
+        """Decorate the rule for units of these families and their subclasses."""
+
+        def add(rule: _Rule) -> _Rule:
+            self._rules[families] = rule
+            return rule
+
+        return add
+
+    def __call__(self, *units: InputUnit) -> Any:
+        """Apply the rule of the nearest base classes."""
+        # Nearest classes first, as method resolution does for one argument
+        for families in product(*(type(unit).__mro__ for unit in units)):
+            if families in self._rules:
+                return self._rules[families](*units)
+        what = f"input units that are {self._action}"
+        condition = "be of families with a rule for it, alike in both circuits"
+        way_out = "Discrete units, Gaussian units and histograms have one."
+        raise CircuitPropertyError(
+            must(what, condition, way_out, families=[type(unit).__name__ for unit in units])
+        )
+
+
+class Scaled(NamedTuple):
+    """A normalised unit times ``exp(log_factor)``; None with factor 0 for the zero function."""
+
+    unit: InputUnit | None
+    log_factor: float
+
+
+#: Product of two units over the same variables, a ``Scaled``.
+multiply_inputs = Rules("multiplied")
+#: Quotient of two units, a ``Scaled``; 0 where the divisor is zero.
+divide_inputs = Rules("divided")
+#: ∫ left over the support of right, and ∫ left log(left / right) there, two floats.
+divergence = Rules("compared")
+#: Entropy of a unit in nats, differential where it is a density.
+entropy = Rules("measured")

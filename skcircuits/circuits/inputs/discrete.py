@@ -20,11 +20,9 @@ from skcircuits.circuits.inputs.base import (
     Box,
     DiscreteInputLayer,
     InputUnit,
+    Scaled,
     StateFlows,
     check_variable,
-)
-from skcircuits.circuits.inputs.registry import (
-    Scaled,
     divergence,
     divide_inputs,
     entropy,

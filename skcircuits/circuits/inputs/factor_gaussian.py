@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Conditionals, check_variables
+from skcircuits.circuits.inputs.base import Conditionals, check_variables, register_input_unit
 from skcircuits.circuits.inputs.gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
     distinct_parameters,
 )
-from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._gaussian_stack import (

@@ -21,16 +21,14 @@ from skcircuits.circuits.inputs.base import (
     Conditionals,
     DifferentiableLayer,
     InputUnit,
+    Scaled,
     WriteMasses,
     check_variable,
     check_variables,
-    moments_of_columns,
-)
-from skcircuits.circuits.inputs.registry import (
-    Scaled,
     divergence,
     divide_inputs,
     entropy,
+    moments_of_columns,
     multiply_inputs,
     register_input_unit,
 )

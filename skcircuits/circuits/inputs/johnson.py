@@ -20,12 +20,18 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from skcircuits.circuits.inputs._gaussian_integrals import complete
-from skcircuits.circuits.inputs.base import Box, Conditionals, DensityLayer, InputUnit, WriteMasses
+from skcircuits.circuits.inputs.base import (
+    Box,
+    Conditionals,
+    DensityLayer,
+    InputUnit,
+    WriteMasses,
+    register_input_unit,
+)
 from skcircuits.circuits.inputs.gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
 )
-from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import divisors, float_array
 from skcircuits.numerics._gaussian_stack import GaussianStack

@@ -19,8 +19,8 @@ from skcircuits.circuits.inputs.base import (
     NumericalLayer,
     check_variable,
     moments_of_columns,
+    register_input_unit,
 )
-from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import is_number, safe_log
 from skcircuits.numerics._random import RandomNumbers

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs.base import Box, DensityLayer, InputUnit
+from skcircuits.circuits.inputs.base import Box, DensityLayer, InputUnit, register_input_unit
 from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian
 from skcircuits.circuits.inputs.gaussian import (
     Gaussian,
@@ -19,7 +19,6 @@ from skcircuits.circuits.inputs.gaussian import (
     MultivariateGaussianLayer,
 )
 from skcircuits.circuits.inputs.johnson import JohnsonGaussian, JohnsonGaussianLayer
-from skcircuits.circuits.inputs.registry import register_input_unit
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
 from skcircuits.circuits.inputs.restriction._evidence import (
     LEAST_MASS,

@@ -20,8 +20,13 @@ from skcircuits.estimators.shared._density import MAX_REFINEMENTS, REFINEMENT_TO
 from skcircuits.estimators.shared._fitting import TrainingRows
 from skcircuits.estimators.wmispn import WMISPNDensity
 from skcircuits.learning import fit_parameters
-from skcircuits.learning._sum_product import Region, SplitSettings, learn_circuit
-from skcircuits.learning._sum_product_leaves import LeafSettings, MixedTable
+from skcircuits.learning._sum_product import (
+    LeafSettings,
+    MixedTable,
+    Region,
+    SplitSettings,
+    learn_circuit,
+)
 from skcircuits.learning.gaussian_mixture._candidates import (
     KERNELS,
     MAX_DENSE_COLUMNS,

@@ -37,7 +37,7 @@ from skcircuits.estimators.shared._completion import (
 )
 from skcircuits.estimators.shared._fitting import TrainingRows, drive
 from skcircuits.estimators.shared.queries._mixin import ConditionalDensity, QueriesMixin
-from skcircuits.estimators.shared.queries._totals import as_box, restricted_to_totals
+from skcircuits.estimators.shared.queries._restricted_models import as_box, restricted_to_totals
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning import expectation_maximization
 from skcircuits.learning._columns import describe_column

@@ -27,14 +27,6 @@ from skcircuits.particles._neighborhoods import index_lists
 from skcircuits.particles._problem import SVGDProblem
 from skcircuits.protocols import MAX_CELL
 from skcircuits.stein import InverseMultiquadric, stein_discrepancy
-from skcircuits.stein._forms import (
-    DenseForm,
-    SteinColumns,
-    energy_residuals,
-    estimate_discrepancy,
-    low_rank_form,
-    scaled_features,
-)
 from skcircuits.stein._ridge import (
     MAX_ROWS,
     FunctionModel,
@@ -56,6 +48,14 @@ from skcircuits.stein._targets import (
 )
 from skcircuits.stein.discrepancy import median_gamma
 from skcircuits.stein.gram import distinct_gram
+from skcircuits.stein.simplex import (
+    DenseForm,
+    SteinColumns,
+    energy_residuals,
+    estimate_discrepancy,
+    low_rank_form,
+    scaled_features,
+)
 
 # Ridge if the samples do not determine it, before the fraction of collapsed variables.
 PRIOR_RIDGE = 0.3

@@ -21,16 +21,16 @@ from skcircuits.circuits.inputs.factor_gaussian import (
     block_log_density,
     factor_blocks,
 )
-from skcircuits.learning.gaussian_mixture._full_gaussians import (
-    CovarianceType,
-    Sums,
-    weighted_sums,
-)
-from skcircuits.learning.input_statistics import (
+from skcircuits.learning.expectation_maximization import (
     MIN_VARIANCE,
     ColumnMoments,
     InputStatistics,
     register_statistics,
+)
+from skcircuits.learning.gaussian_mixture._full_gaussians import (
+    CovarianceType,
+    Sums,
+    weighted_sums,
 )
 from skcircuits.numerics._gaussian_stack import gram_of_lower
 from skcircuits.numerics._patterns import PatternGroup

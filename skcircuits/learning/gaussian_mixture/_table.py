@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs.johnson import SinhMap
-from skcircuits.learning.input_statistics import ColumnMoments
+from skcircuits.learning.expectation_maximization import ColumnMoments
 from skcircuits.numerics._patterns import (
     PatternGroup,
     distinct_patterns,

@@ -13,7 +13,7 @@ from skcircuits.circuits import (
     multiply,
     register_input_unit,
 )
-from skcircuits.circuits.inputs.registry import _FAMILIES, Rules
+from skcircuits.circuits.inputs.base import _FAMILIES, Rules
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.learning import fit_parameters
 
@@ -31,7 +31,7 @@ class Shifted(Poisson):
 @pytest.fixture
 def forgotten(monkeypatch):
     """The registry is as it was after the test."""
-    monkeypatch.setattr("skcircuits.circuits.inputs.registry._FAMILIES", dict(_FAMILIES))
+    monkeypatch.setattr("skcircuits.circuits.inputs.base._FAMILIES", dict(_FAMILIES))
 
 
 def test_families_that_are_not_registered_have_no_files(tmp_path, forgotten):

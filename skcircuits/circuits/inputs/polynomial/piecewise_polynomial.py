@@ -19,9 +19,15 @@ from skcircuits.circuits.inputs.base import (
     Box,
     DensityLayer,
     InputUnit,
+    Scaled,
     WriteMasses,
     check_variable,
+    divergence,
+    divide_inputs,
+    entropy,
     moments_of_columns,
+    multiply_inputs,
+    register_input_unit,
 )
 from skcircuits.circuits.inputs.polynomial._pieces import (
     IntervalMasses,
@@ -30,14 +36,6 @@ from skcircuits.circuits.inputs.polynomial._pieces import (
     RepeatedIntervals,
     knot_windows,
     log_interval_masses,
-)
-from skcircuits.circuits.inputs.registry import (
-    Scaled,
-    divergence,
-    divide_inputs,
-    entropy,
-    multiply_inputs,
-    register_input_unit,
 )
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import Rows, float_array, safe_log

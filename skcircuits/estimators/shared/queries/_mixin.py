@@ -27,7 +27,7 @@ from skcircuits.estimators.shared.queries._model_under_conditions import (
     require_possible,
 )
 from skcircuits.estimators.shared.queries._quantiles import probability_bounds
-from skcircuits.estimators.shared.queries._totals import members
+from skcircuits.estimators.shared.queries._restricted_models import members
 from skcircuits.exceptions import must, require_choice, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.tabular import compile_queries
