@@ -19,8 +19,9 @@ from skcircuits.estimators._base import (
     inherit_documentation,
     make_generator,
 )
-from skcircuits.estimators.targets._learned_targets import GivenGradients, learn_target
-from skcircuits.estimators.targets._particle_warnings import (
+from skcircuits.estimators.targets._targets import (
+    GivenGradients,
+    learn_target,
     names_of,
     warn_of_dependent_rows,
     warn_of_ends,

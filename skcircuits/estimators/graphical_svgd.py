@@ -21,10 +21,10 @@ from skcircuits.estimators._base import (
     make_generator,
 )
 from skcircuits.estimators.shared._fitting import drive
-from skcircuits.estimators.targets._learned_targets import resolve_continuous_target
-from skcircuits.estimators.targets._particle_warnings import (
+from skcircuits.estimators.targets._targets import (
     names_of,
     require_log_densities,
+    resolve_continuous_target,
     warn_of_dependent_rows,
     warn_of_faults,
     warn_of_few_particles,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from skcircuits.estimators.targets._learned_targets import ColumnUnits, GivenGradients, Whitening
+from skcircuits.estimators.targets._targets import ColumnUnits, GivenGradients, Whitening
 from skcircuits.estimators.targets._weighted_samples import (
     collapsed_discrepancy,
     complete_rows,

@@ -12,8 +12,11 @@ from skcircuits.learning.gaussian_mixture._categories import (
     Categories,
     CategoryExpectation,
     Cells,
+    KernelCategories,
+    KernelGaussians,
     LocationCategories,
     LocationGaussians,
+    log_leave_out,
 )
 from skcircuits.learning.gaussian_mixture._factor_gaussians import (
     FactorExpectation,
@@ -26,11 +29,6 @@ from skcircuits.learning.gaussian_mixture._full_gaussians import (
     Sums,
     TiedExpectation,
     weighted_sums,
-)
-from skcircuits.learning.gaussian_mixture._kernel_density import (
-    KernelCategories,
-    KernelGaussians,
-    log_leave_out,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._arrays import posterior

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.estimators.targets._learned_targets import (
+from skcircuits.estimators.targets._targets import (
     learn_sparse_field,
     learn_standardized_field,
 )

@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 from skcircuits import AutomaticDensity, GaussianMixtureDensity
 from skcircuits.learning.gaussian_mixture._candidates import KERNELS as CANDIDATE
 from skcircuits.learning.gaussian_mixture._candidates import learn_pool
-from skcircuits.learning.gaussian_mixture._kernel_density import KernelGaussians
+from skcircuits.learning.gaussian_mixture._categories import KernelGaussians
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows

@@ -1,4 +1,4 @@
-"""Targets that are learned from the samples, and coordinates that make columns comparable."""
+"""Targets of the Stein estimators: learned from samples, in units of columns, and their faults."""
 
 import warnings
 from dataclasses import dataclass
@@ -11,10 +11,12 @@ from sklearn.covariance import GraphicalLassoCV
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, warn
 from skcircuits.graphical import FactorGraph, GaussianMRF
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import float_array, log_probs_at, spread_rows
+from skcircuits.numerics._optimization import separate_parts
 from skcircuits.numerics._patterns import unique_rows
+from skcircuits.particles._diagnosis import nodes_outside_blankets, some
 from skcircuits.trees._chow_liu import chow_liu_tree
 from skcircuits.trees._trees import StateLayout
 
@@ -22,6 +24,22 @@ from skcircuits.trees._trees import StateLayout
 SPREAD_OF_CONSTANTS = 1e-6
 # Gradients that differ by less are those of one row.
 SAME = 1e-6
+
+# Modes are searched for from at most MAX_SEEN particles and N_AROUND points around them, spread by
+# WIDTH of their standard deviations.
+MAX_SEEN, N_AROUND, WIDTH = 100, 50, 3.0
+# Points at which log density and score are compared: over how much of the way to another point, or
+# to where the log density changes by REACH, and relative and absolute differences by rounding.
+N_COMPARED, PART_OF_WAY, REACH = 20, 0.05, 0.5
+RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE, ROUNDING = 0.1, 1e-3, 1e-6
+# Ends of a support are searched, along at most so many coordinates, within so many standard
+# deviations and by so many bisections; a density ends at once that is so little below its highest
+# there, and falls so little over the last half of them.
+MAX_ENDED, WAY_OUT, N_HALVINGS, LOW, FLAT = 1000, 8.0, 40, 3.0, 0.5
+# Difference of equal scores, relative to the largest, that single precision explains.
+SINGLE_PRECISION = 0.01
+# Gauss-Legendre rules of two orders: where they agree, a score is integrated accurately.
+RULES = tuple(np.polynomial.legendre.leggauss(order) for order in (3, 5))
 
 
 @dataclass(frozen=True)
@@ -291,3 +309,218 @@ def _tree_graph(tree):
 def _states_of(layout, variable):
     start = layout.offsets[variable]
     return slice(start, start + layout.cardinalities[variable])
+
+
+def warn_of_wrong_graph(problem, start, rng):
+    """Warn where a score depends on more than its blanket."""
+    if problem.neighbors is None:
+        return
+    outside = nodes_outside_blankets(problem.score, problem.graph, start, rng)
+    if outside.size:
+        warn(
+            "The score of some nodes depends on more than their neighbors "
+            f"(nodes {outside[:10].tolist()}); kernels over the wrong blankets do not match "
+            "the conditional distributions.",
+        )
+
+
+def warn_of_dependent_rows(problem, points, estimator):
+    """Warn where the score of a row depends on the rows beside it."""
+    points = points[spread_rows(len(points), N_COMPARED)]
+    together, again = (problem.score(points) for _ in range(2))
+    alone = problem.score(points[:1])[0]
+    with np.errstate(invalid="ignore"):
+        # Scores of random parts of the data differ from call to call
+        noise = np.abs(together - again).max()
+        tolerance = SINGLE_PRECISION * np.abs(together).max() + 100.0 * noise
+        difference = np.abs(together[0] - alone).max()
+    if difference > tolerance:
+        warn(
+            f"{type(estimator).__name__}: the score of a row changes by {difference:.3g} if other "
+            "rows are evaluated with it. Every log density must depend on its own row only: do not "
+            "subtract means over rows, and set neural networks to evaluation mode.",
+        )
+
+
+def warn_of_wrong_score(problem, points, estimator):
+    """Warn where the score of a target is not the gradient of its log density near points."""
+    if problem.log_prob is None:
+        return
+    points = np.asarray(points, dtype=np.float64)[spread_rows(len(points), N_COMPARED)]
+    way = PART_OF_WAY * (np.roll(points, 1, axis=0) - points)
+    with np.errstate(all="ignore"):
+        slopes = np.abs((problem.score(points) * way).sum(axis=1, keepdims=True))
+        way *= np.minimum(1.0, REACH / np.maximum(slopes, 1e-300))
+        before, after = (problem.log_prob(X) for X in (points, points + way))
+        rough, gained = (_integrated(problem.score, points, way, rule) for rule in RULES)
+        size = np.maximum(np.abs(after - before), np.abs(gained))
+        tolerance = RELATIVE_TOLERANCE * size + ABSOLUTE_TOLERANCE + ROUNDING * np.abs(before)
+        # Comparisons with NaN are false: such points tell nothing
+        usable = (np.abs(rough - gained) <= tolerance / 2) & np.isfinite(after - before)
+        wrong = usable & (np.abs(after - before - gained) > tolerance)
+    if wrong.sum() <= max(1, usable.sum() / 2):
+        return
+    row = int(wrong.argmax())
+    warn(
+        f"{type(estimator).__name__}: grad_log_prob of the target is not the gradient of its "
+        f"log_prob_unnormalized: between two points, the log density changes by "
+        f"{after[row] - before[row]:.3g}, and by {gained[row]:.3g} according to the gradient. "
+        "Only the gradient is used. Check the signs and factors of both.",
+    )
+
+
+def warn_of_ends(problem, samples, names, estimator):
+    """Warn where a density ends at once, so that Stein's identity does not hold; tell whether."""
+    d, scale = samples.shape[1], samples.std(axis=0)
+    if problem.log_prob is None or d > MAX_ENDED:
+        return False
+    log_probs = problem.log_prob(samples)
+    origin, height = samples[log_probs.argmax()], log_probs.max()
+    ways = WAY_OUT * scale * np.vstack([np.eye(d), -np.eye(d)])
+    with np.errstate(all="ignore"):
+        ways = ways[~np.isfinite(problem.log_prob(origin + ways)) & ways.any(axis=1)]
+        inside = np.zeros(len(ways))
+        values = []
+        for step in 0.5 ** np.arange(1, N_HALVINGS + 1):
+            ahead = problem.log_prob(origin + (inside + step)[:, None] * ways)
+            inside += step * np.isfinite(ahead)
+            values.append(problem.log_prob(origin + inside[:, None] * ways))
+    # A density that vanishes falls on and on towards its end
+    is_abrupt = (values[-1] > height - LOW) & (values[-1] > values[N_HALVINGS // 2] - FLAT)
+    if not is_abrupt.any():
+        return False
+    ended = np.unique(ways[is_abrupt].nonzero()[1])
+    warn(
+        f"{type(estimator).__name__}: the density of the target does not vanish at the ends of its "
+        f"support (of {some(ended, names)}), where Stein's identity does not hold: weights may be "
+        "wrong. Transform bounded coordinates to unbounded ones, for example by a logarithm, and "
+        "add the log Jacobian to the log density.",
+    )
+    return True
+
+
+def _integrated(score, points, way, rule):
+    """Change of the log density along ways from points, (n,), by its score."""
+    nodes, weights = rule
+    along = points + 0.5 * (1.0 + nodes[:, None, None]) * way
+    scores = score(along.reshape(-1, points.shape[1])).reshape(along.shape)
+    return 0.5 * weights @ (scores * way).sum(axis=2)
+
+
+def require_log_densities(problem, start):
+    """Raise the error of a log density that fails at starting particles, as by a wrong shape."""
+    if problem.log_prob is not None:
+        # Not by problem.log_prob, to which an error means that a point is out of the support
+        log_probs_at(problem.target.log_prob_unnormalized, np.asarray(start[:2], np.float64))
+
+
+def warn_of_impossible_particles(problem, particles, estimator):
+    """Warn where the density is zero or unknown at particles, which follow the score alone."""
+    if problem.log_prob is None:
+        return
+    values = problem.log_prob(np.asarray(particles, np.float64))
+    n_outside = int(np.isneginf(values).sum())
+    if n_outside:
+        warn(
+            f"{type(estimator).__name__}: the density of the target is zero at {n_outside} of "
+            f"{len(particles)} particles, which follow its gradient over the ends of its support. "
+            "Transform bounded coordinates to unbounded ones, for example by a logarithm.",
+            ConvergenceWarning,
+        )
+    unknown = np.isnan(values) | np.isposinf(values)
+    if unknown.any():
+        row = int(unknown.argmax())
+        warn(
+            f"{type(estimator).__name__}: the log density of the target is not a number (-inf "
+            f"where impossible) at {int(unknown.sum())} of {len(particles)} particles, for example "
+            f"{values[row]} at {particles[row][:10].tolist()}. They may lie outside of its "
+            "support, and expectations cannot be trusted. Start from points where it is a number, "
+            "or transform bounded coordinates to unbounded ones, for example by a logarithm.",
+            ConvergenceWarning,
+        )
+
+
+def warn_of_shrinkage(problem, n_particles):
+    """Warn where kernels depend on so many coordinates that the repulsion of particles vanishes.
+
+    On standard normal targets the variance of n particles comes out below about three
+    quarters once a kernel sees n / 2 coordinates, or n with the linear term.
+    """
+    if problem.kernel == "graphical":
+        n_seen = problem.graph.scope_sizes.max()
+    elif problem.kernel == "random":
+        n_seen = problem.n_neighbors * problem.n_coordinates / problem.graph.n_nodes
+    else:
+        n_seen = problem.n_coordinates
+    n_bearable = n_particles if problem.linear_weight else n_particles / 2
+    if n_particles > 1 and n_seen > n_bearable:
+        warn(
+            f"{n_particles} particles are few for kernels over {n_seen:.0f} coordinates: the "
+            "variances will be too small. Use more particles, or kernel='random'.",
+        )
+
+
+def names_of(target, n_coordinates, columns=None):
+    """Names of the coordinates of a target, by its table or itself; None if there are none."""
+    names = getattr(target, "variable_names", None) if columns is None else columns
+    return names if names is not None and len(names) == n_coordinates else None
+
+
+def warn_of_faults(diagnosis, estimator, is_corrected, names):
+    """Warn where moments of the particles contradict the target; return whether they do."""
+    # Chains that have not mixed improve the particles, but do not reach the target.
+    where = diagnosis.doubtful & diagnosis.unmixed if is_corrected else None
+    faults = diagnosis.faults(where, names)
+    if not faults:
+        return False
+    by_chains = diagnosis.draws is None
+    if is_corrected:
+        why = "the chains have not mixed" if by_chains else "the draws are too uneven"
+        outcome = f"They were moved towards the target, but {why} there"
+        way_out = "reparametrise the target, or take more particles from closer to it"
+    else:
+        outcome = "Expectations cannot be trusted"
+        way_out = "set correction=True, reparametrise the target, or start closer to it"
+    warn(
+        f"{type(estimator).__name__}: by {diagnosis.method}, {'; '.join(faults)}. "
+        f"{outcome}: {way_out}.",
+        ConvergenceWarning,
+    )
+    return True
+
+
+def warn_of_few_particles(diagnosis, n_particles, n_enough, estimator, names):
+    """Warn where so few particles are far from the target that they cannot be corrected."""
+    faults = diagnosis.faults(diagnosis.grossly_wrong, names)
+    if faults:
+        warn(
+            f"{type(estimator).__name__}: by {diagnosis.method}, {'; '.join(faults)}. "
+            f"{n_particles} particles are too few: take at least {n_enough}, which are corrected.",
+            ConvergenceWarning,
+        )
+
+
+def warn_of_missed_modes(problem, particles, estimator):
+    """Warn where the density has modes around the particles that no particle belongs to."""
+    particles = np.asarray(particles, dtype=np.float64)
+    center, scale = particles.mean(axis=0), particles.std(axis=0)
+    scale[scale == 0] = 1.0
+    chosen = (particles[spread_rows(len(particles), MAX_SEEN)] - center) / scale
+    # Draws of its own: equal particles have equal faults.
+    around = WIDTH * np.random.default_rng(0).standard_normal((N_AROUND, particles.shape[1]))
+
+    def score(Z):
+        return scale * problem.score(center + scale * Z)
+
+    if problem.log_prob is not None:
+        # Beyond the ends of a support, a score means nothing
+        around = around[np.isfinite(problem.log_prob(center + scale * around))]
+    parts = separate_parts(score, np.concatenate([chosen, around]), MAX_SEEN + N_AROUND)
+    missed = np.setdiff1d(parts, parts[: len(chosen)])
+    if missed.size:
+        warn(
+            f"{type(estimator).__name__}: the density has further modes without particles "
+            f"({missed.size} were found). Means and variances are those of the modes with "
+            "particles. Start from particles in all modes, or set annealing.",
+            ConvergenceWarning,
+        )
