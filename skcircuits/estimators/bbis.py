@@ -245,9 +245,11 @@ class BBISWeighter(
         Warns
         -----
         UserWarning
-            If the target has zeros next to the samples, if marginals contradict the probabilities
-            of known states (all of up to 4096, or else probable ones that a search finds, if they
-            hold most of the probability), if few samples carry nearly all of the weight (or
+            If the target has zeros next to the samples, if single marginals are wrong by more than
+            0.1 (according to the exact ones of circuits and of graphs of small width, by more than
+            as many draws of the target or by more than without weights; to all of up to 4096
+            states; or else to the probable states that a search finds, if they hold most of the
+            probability), if few samples carry nearly all of the weight (or
             would do so without the uniform weights), if all samples of a density are equal, if
             their weighted means or variances are wrong (by .3 standard deviations, or by a factor
             of 1.5, according to chains from the samples or weighted draws from all modes; where
@@ -643,8 +645,8 @@ class BBISWeighter(
         size, n_distinct = found.size_alone, found.n_distinct
         if found.marginal_error > _LARGE_ERROR:
             return (
-                f"marginal probabilities are wrong by up to {found.marginal_error:.2g}, to judge "
-                "by the probabilities of the samples and of other states"
+                f"marginal probabilities are wrong by up to {found.marginal_error:.2g} "
+                "(stein_diagnosis names the variables)"
             )
         if n_distinct == 1 and self._problem.is_continuous:
             return "all samples are equal, so that weights change nothing"

@@ -17,6 +17,7 @@ from scipy.special import logsumexp, softmax
 
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import integers, log_probs_at
 from skcircuits.numerics._patterns import distinct_keys
 from skcircuits.protocols import BoolArray, DiscreteTarget, FloatArray, IntArray
@@ -25,6 +26,8 @@ from skcircuits.protocols import BoolArray, DiscreteTarget, FloatArray, IntArray
 # hold, at last, fewer where each state is next to many others.
 FIRST_KEPT, HOPELESS, MAX_KEPT, MAX_NEXT = 300, 3.0, 4000, 4e5
 MAX_ROUNDS = 12
+# Cells of the tables of a graph whose marginals take less time than a search for states.
+MAX_CELLS = 1e6
 # Number of ascents from samples and from random states each, and of their sweeps.
 N_ASCENTS, MAX_SWEEPS = 10, 10
 
@@ -147,6 +150,21 @@ def log_probabilities_along(
     moved = np.repeat(X, n_states, axis=0)
     moved[:, variable] = np.tile(np.arange(n_states), len(X))
     return log_probabilities(target, moved).reshape(len(X), n_states)
+
+
+def known_marginals(target: DiscreteTarget, n_columns: int) -> dict[int, FloatArray]:
+    """Distributions of the variables of circuits, and of graphs of small width; else none."""
+    if isinstance(target, Circuit):
+        try:
+            tables = target.marginals(np.full((1, n_columns), np.nan))
+        except CircuitPropertyError:
+            return {}
+        return {variable: table[0] for variable, table in tables.items()}
+    if not isinstance(target, FactorGraph):
+        return {}
+    if target.posterior(range(n_columns)).n_cells > MAX_CELLS:
+        return {}
+    return dict(enumerate(target.marginals()))
 
 
 def error_of_marginals(target: DiscreteTarget, samples: FloatArray, weights: FloatArray) -> float:

@@ -3,6 +3,7 @@
 import pickle
 import warnings
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -596,9 +597,29 @@ def test_states_that_no_sample_has_are_told():
         # Far, but all states are there.
         BBISWeighter(target=grid).fit(np.random.default_rng(0).integers(2, size=(200, 16)))
     missing = X[X[:, 0] == 0]
-    with pytest.warns(UserWarning, match=r"as far from the target as [\d.e+]+ independent ones"):
+    with pytest.warns(UserWarning, match=r"marginal probabilities are wrong by up to 0\.5"):
         BBISWeighter(target=grid).fit(missing)
+    function = SimpleNamespace(
+        log_prob_unnormalized=grid.log_prob_unnormalized, cardinalities=grid.cardinalities
+    )
+    with pytest.warns(UserWarning, match=r"as far from the target as [\d.e+]+ independent ones"):
+        BBISWeighter(target=function).fit(missing)
     assert stein_diagnosis(missing, grid, random_state=0).excess.argmax() == 0
+
+
+@pytest.mark.parametrize("kind", ["graph", "collapsed", "circuit"])
+def test_wrong_marginals_of_tractable_targets_are_told(kind):
+    """No states hold most of the probability, so that no search finds the error."""
+    grid = IsingModel.grid(5, 5, couplings=0.1, fields=0.3)
+    target = grid.compile() if kind == "circuit" else grid
+    X = np.random.default_rng(0).integers(2, size=(60, 25)).astype(float)
+    X[:, [0, 24]] = 0.0
+    collapse = range(1, 5) if kind == "collapsed" else None
+    weighter = BBISWeighter(target=target, collapse=collapse)
+    with pytest.warns(UserWarning, match="marginal probabilities are wrong") as caught:
+        weighter.fit(X)
+    error = marginal_error(weighter.marginals(), grid)
+    assert f"by up to {error:.2g}" in str(caught[0].message)
 
 
 def test_zeros_are_told():

@@ -40,6 +40,7 @@ from skcircuits.stein._ridge import (
 from skcircuits.stein._targets import (
     error_of_marginals,
     is_continuous,
+    known_marginals,
     log_probabilities,
     meets_zeros,
     own_columns,
@@ -69,8 +70,9 @@ MOMENT_WEIGHT, MAX_WHITENED = 2.0, 1000
 PART_WEIGHT, SCORED_PART_WEIGHT = 10.0, 0.3
 # Part of the discrepancy of states without weights that weights should at least take away.
 STUCK_PART = 0.5
-# Standard errors by which an error of Stein's identity is clear.
-CLEAR_ERROR = 1.5
+# Standard errors by which an error of Stein's identity is clear, and one of a known marginal: of
+# many, one is always larger than usual.
+CLEAR_ERROR, MARGINAL_ERRORS = 1.5, 3.0
 # Number of chains that weighted samples are compared with, as one per particle elsewhere.
 N_CHAINS = 100
 # Distinct samples beyond which the Gram matrix is approximated, and its rank then.
@@ -227,8 +229,8 @@ class WeighingProblem:
             totals, marginal_error = states.improve(totals, tables, self._neighbors)
             # The error is known: nothing else tells more.
             error, size_alone, n_equivalent = 0.0, np.inf, np.inf
-        elif self.chooses_states and not np.isnan(distinct).any():
-            marginal_error = error_of_marginals(self.target, distinct, totals)
+        elif self.chooses_states:
+            marginal_error = self._marginal_error(distinct, totals, uniform)
         weights = np.zeros(len(self.samples))
         weights[self.possible] = (totals / counts)[which]
         return WeighedSamples(
@@ -245,6 +247,26 @@ class WeighingProblem:
             marginal_error,
             self._variance_error(rows, totals),
         )
+
+    def _marginal_error(self, distinct, totals, uniform):
+        """Largest error of a weighted single marginal, as far as those of the target are known.
+
+        Errors that as many draws of the target would have, too, do not count where weights do not
+        increase the largest one.
+        """
+        exact = known_marginals(self.target, distinct.shape[1])
+        if not exact:
+            is_collapsed = np.isnan(distinct).any()
+            return 0.0 if is_collapsed else error_of_marginals(self.target, distinct, totals)
+        tables = self._tables(distinct)
+        own = np.concatenate(list(exact.values()))
+        found, before = (
+            np.abs(np.concatenate([weights @ tables[variable] for variable in exact]) - own)
+            for weights in (totals, uniform)
+        )
+        noise = MARGINAL_ERRORS * np.sqrt(own * (1.0 - own) / len(self.samples))
+        is_worse = found.max() > before.max()
+        return float(found.max() if is_worse else found[found > noise].max(initial=0.0))
 
     def _trust(self, model, value, totals, counts, distinct):
         """Expected error of weights, and the fraction of uniform weights that it calls for."""
