@@ -330,31 +330,40 @@ def train_all(arguments):
 
 
 def score_all(arguments):
-    """Keep the scores of what was trained; the command kept with them is that of the training."""
+    """Keep the scores of what was trained; the command kept with them is that of all runs."""
     from _results import FOLDER, Records
 
     from skcircuits.trees._trees import StateLayout
-    from skcircuits.trees.mixture_of_all_trees._parameters import Parameterization
+    from skcircuits.trees.mixture_of_all_trees._learning import Parameterization
 
     records = Records(FOLDER / "twenty.jsonl", ["name"])
+    log = (arguments.folder / "log.jsonl").read_text().splitlines()
+    ends = [line for line in map(json.loads, log) if line["stopped"]]
     for path in sorted(arguments.folder.glob("*.npz")):
         with np.load(path) as stored:
-            line, vector = json.loads(str(stored["line"])), stored["vector"].astype(float)
-        data, init, batch_size, rate, n_epochs = line["run"]
+            best, vector = json.loads(str(stored["line"])), stored["vector"].astype(float)
+        data, init, batch_size, rate, n_epochs = best["run"]
         parameters = {"init": init} if init != STARTS[0] else {}
         parameters |= {"batch_size": int(batch_size), "learning_rate": float(rate)}
         parameters |= {"max_iter": int(n_epochs)}
+        tried = [line for line in ends if line["data"] == data]
+        end = next(line for line in tried if line["run"] == best["run"])
+        runs = " ".join(f"--run {' '.join(line['run'])}" for line in tried)
+        entry = {
+            "name": f"moat {data} {parameters} on {best['machine']}",
+            "command": f"python -m benchmarks.moat_gpu train FOLDER {runs}",
+            "seconds": round(sum(line["seconds"] for line in tried), 1),
+        }
+        if entry in records:
+            continue
         _, valid, test = load(data)
         model = Parameterization(StateLayout([2] * valid.shape[1])).model(vector)
         scores = [float(model.log_prob(rows.astype(int)).mean()) for rows in (valid, test)]
-        numbers = {"valid": scores[0], "test": scores[1], "passes": line["iteration"]}
-        numbers |= {"seconds": line["seconds"], "parameters": f"{parameters} on a GPU"}
+        numbers = {"valid": scores[0], "test": scores[1], "passes": end["iteration"]}
+        numbers |= {"best_pass": best["iteration"], "stopped": end["stopped"]}
+        numbers |= {"seconds": end["seconds"], "parameters": f"{parameters} on a GPU"}
         print(data, numbers, flush=True)
-        command = f"python -m benchmarks.moat_gpu train FOLDER --run {' '.join(line['run'])}"
-        entry = {"name": f"moat {data} {parameters} {line['machine']}", "command": command}
-        entry |= {"seconds": line["seconds"], "numbers": numbers}
-        if entry not in records:
-            records.add(entry)
+        records.add(entry | {"numbers": numbers})
 
 
 def machine(xp):
