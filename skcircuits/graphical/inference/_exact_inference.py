@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +43,11 @@ _MIN_OWN_CELLS = 2**14
 _TWO_PASSES = 2.5
 # Patterns of missing values are few and occur repeatedly.
 _MAX_KEPT = 1024
+# Fewer do not pay for a look at one structure for all, which has switches besides.
+_MIN_PATTERNS = 16
+_MIN_REPEATS = 4
+# Cells of tables that take as long as the calls for a variable.
+_CELLS_PER_CALL = 2**12
 
 
 class ExactInference:
@@ -89,8 +94,9 @@ class ExactInference:
         codes, missing = self._read_rows(X)
         # One structure per set of missing columns, and one table per distinct evidence.
         result = np.empty(len(codes))
-        for rows, hidden in missing_patterns(missing):
-            result[rows] = self._posteriors.for_evidence(hidden).log_partition(codes[rows])
+        for group in self._posteriors.groups(codes, missing, evidence_alone=True):
+            posterior = self._posteriors.for_evidence(group.hidden, group.switched)
+            result[group.rows] = posterior.log_partition(group.codes)
         return result
 
     def log_partition(self, evidence: Evidence = None) -> float:
@@ -165,10 +171,13 @@ default="auto"
         for variable, table in enumerate(tables):
             # Point masses first; missing cells are overwritten below.
             table[np.arange(len(codes)), codes[:, variable]] = 1.0
-        for rows, hidden in missing_patterns(missing):
-            for posterior, variables in self._posteriors.for_marginals(hidden):
-                for variable, table in posterior.marginals(codes[rows], variables).items():
-                    tables[variable][rows] = table
+        for group in self._posteriors.groups(codes, missing):
+            for posterior, variables in self._posteriors.for_marginals(
+                group.hidden, group.switched
+            ):
+                for variable, table in posterior.marginals(group.codes, variables).items():
+                    is_missing = missing[group.rows, variable]
+                    tables[variable][group.rows[is_missing]] = table[is_missing]
         return tables
 
     def joint_marginal(self, variables: Sequence[Any], evidence: Evidence = None) -> FloatArray:
@@ -228,8 +237,10 @@ default="auto"
             If the observed cells have probability zero.
         """
         codes, missing = self._read_possible_rows(X)
-        for rows, hidden in missing_patterns(missing):
-            codes[rows] = self._posteriors.all_hidden(hidden).most_probable(codes[rows])
+        for group in self._posteriors.groups(codes, missing):
+            posterior = self._posteriors.all_hidden(group.hidden, group.switched)
+            found = posterior.most_probable(group.codes)
+            codes[group.rows] = found[:, : codes.shape[1]]
         return codes.astype(np.float64)
 
     def entropy(self, variables: Sequence[Any] | None = None, evidence: Evidence = None) -> float:
@@ -388,11 +399,27 @@ def _entropy(table: FloatArray) -> float:
     return float(entr(table).sum())
 
 
+class Group(NamedTuple):
+    """Rows that are answered by one structure.
+
+    ``codes`` (n, d) are those of the rows, or (n, 2 d) with a switch for every variable.
+    ``hidden`` are the variables that some row lacks, ``switched`` those of them that others have.
+    """
+
+    rows: IntArray
+    codes: IntArray
+    hidden: frozenset[int]
+    switched: frozenset[int] = frozenset()
+
+
 class Posteriors:
     """Structures of exact inference for sets of hidden variables, kept once found.
 
     ``children[i]`` is the variable that factor i is a conditional distribution of; None where
     the factors are potentials, none of which may be omitted.
+
+    Rows that lack different variables may have one structure in common, in which variable v has a
+    switch, variable d + v: a state of v, or that v is missing. It is observed in every row.
     """
 
     def __init__(
@@ -408,15 +435,66 @@ class Posteriors:
             self.families = {child: index for index, child in enumerate(children)}
         # Caches of the object, not of the class, so that they are freed with it
         self.all_hidden = lru_cache(maxsize=_MAX_KEPT)(
-            lambda hidden: Posterior(self.scaled, self.cardinalities, hidden)
+            lambda hidden, switched=frozenset(): self._posterior(self.scaled, hidden, switched)
         )
         self.for_evidence = lru_cache(maxsize=_MAX_KEPT)(self._for_evidence)
         self.for_marginals = lru_cache(maxsize=_MAX_KEPT)(self._for_marginals)
+        self._joint_cells = lru_cache(maxsize=_MAX_KEPT)(
+            lambda hidden, variables: self._quick_order(hidden, variables)[1]
+        )
 
     @cached_property
     def scaled(self) -> tuple[ScaledFactor, ...]:
         """The factors, ready for products."""
         return scaled_factors(self.factors)
+
+    def groups(
+        self, codes: IntArray, missing: BoolArray, *, evidence_alone: bool = False
+    ) -> list[Group]:
+        """Group rows by their missing variables, or take all together if that is cheaper.
+
+        ``evidence_alone``: that no marginal is asked for, so that variables may be barren.
+        """
+        groups = [Group(rows, codes[rows], hidden) for rows, hidden in missing_patterns(missing)]
+        if len(groups) < _MIN_PATTERNS:
+            return groups
+        n_variables = len(self.cardinalities)
+        every = frozenset(range(n_variables))
+        n_summed = sum(
+            len(
+                group.hidden & self.relevant(every - group.hidden)
+                if evidence_alone
+                else group.hidden
+            )
+            for group in groups
+        )
+        hidden = frozenset(np.flatnonzero(missing.any(axis=0)).tolist())
+        switched = hidden.difference(np.flatnonzero(missing.all(axis=0)).tolist())
+        if n_summed < _MIN_REPEATS * len(hidden):
+            return groups
+        # One structure spares the search for the others, and most calls; its tables are larger
+        observed = every - (hidden - switched)
+        variables = self.relevant(observed) if evidence_alone else every
+        n_cells = len(codes) * self._joint_cells(hidden, variables)
+        n_cells += sum(int(self.cardinalities[v]) ** 2 for v in switched)
+        if n_cells > _CELLS_PER_CALL * n_summed:
+            return groups
+        switches = np.where(missing, self.cardinalities, codes)
+        both = np.concatenate([codes, switches], axis=1)
+        return [Group(np.arange(len(codes)), both, hidden, switched)]
+
+    def _posterior(
+        self,
+        factors: Sequence[ScaledFactor],
+        hidden: frozenset[int],
+        switched: frozenset[int],
+        order: Sequence[int] | str = "auto",
+    ) -> Posterior:
+        if not switched:
+            return Posterior(factors, self.cardinalities, hidden, order)
+        switches = scaled_factors([_switch(v, self.cardinalities) for v in sorted(switched)])
+        cardinalities = np.concatenate([self.cardinalities, self.cardinalities + 1])
+        return Posterior([*factors, *switches], cardinalities, hidden, order)
 
     def relevant(self, variables: Collection[int]) -> frozenset[int]:
         """The given variables and all of their ancestors."""
@@ -431,14 +509,18 @@ class Posteriors:
         return frozenset(found)
 
     def restricted(
-        self, hidden: frozenset[int], variables: frozenset[int], order: Sequence[int] | str = "auto"
+        self,
+        hidden: frozenset[int],
+        variables: frozenset[int],
+        order: Sequence[int] | str = "auto",
+        switched: frozenset[int] = frozenset(),
     ) -> Posterior:
         """Give the structure of the relevant variables alone."""
         if self.families is None:
-            return Posterior(self.scaled, self.cardinalities, hidden, order)
+            return self._posterior(self.scaled, hidden, switched, order)
         # Sorted, so that equal sets give equal trees and results of equal bits
         factors = [self.scaled[self.families[v]] for v in sorted(variables)]
-        return Posterior(factors, self.cardinalities, hidden & variables, order)
+        return self._posterior(factors, hidden & variables, switched, order)
 
     def for_joint(self, hidden: frozenset[int], variables: Sequence[int]) -> Posterior:
         """Give a structure that sums out all but some of the hidden variables first."""
@@ -451,14 +533,18 @@ class Posteriors:
         )
         return self.restricted(hidden, relevant, order)
 
-    def _for_evidence(self, hidden: frozenset[int]) -> Posterior:
-        observed = set(range(len(self.cardinalities))) - hidden
-        return self.restricted(hidden, self.relevant(observed))
+    def _for_evidence(
+        self, hidden: frozenset[int], switched: frozenset[int] = frozenset()
+    ) -> Posterior:
+        observed = set(range(len(self.cardinalities))) - (hidden - switched)
+        return self.restricted(hidden, self.relevant(observed), switched=switched)
 
-    def _for_marginals(self, hidden: frozenset[int]) -> list[tuple[Posterior, frozenset[int]]]:
+    def _for_marginals(
+        self, hidden: frozenset[int], switched: frozenset[int] = frozenset()
+    ) -> list[tuple[Posterior, frozenset[int]]]:
         """Structures, and the hidden variables whose marginals each of them computes."""
-        if self.families is None:
-            return [(self.all_hidden(hidden), hidden)]
+        if self.families is None or switched:
+            return [(self.all_hidden(hidden, switched), hidden)]
         # One order tells whether a single tree is out of the question: others save a factor of
         # two at times, and take as long as the marginals of a dense network of thirty variables.
         n_cells = self._quick_order(hidden, frozenset(self.families))[1]
@@ -524,5 +610,13 @@ class Posteriors:
     def _hidden_scopes(
         self, hidden: frozenset[int], variables: frozenset[int]
     ) -> list[frozenset[int]]:
-        assert self.families is not None
+        if self.families is None:
+            return [hidden.intersection(factor.scope) for factor in self.factors]
         return [hidden.intersection(self.factors[self.families[v]].scope) for v in variables]
+
+
+def _switch(variable: int, cardinalities: IntArray) -> Factor:
+    """The factor that keeps a variable at the state of its switch, if that is one."""
+    n_states = int(cardinalities[variable])
+    table = np.hstack([np.eye(n_states), np.ones((n_states, 1))])
+    return Factor.from_table((variable, len(cardinalities) + variable), table)

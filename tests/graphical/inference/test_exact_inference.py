@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, IsingModel
@@ -52,6 +52,42 @@ def test_evidence_agrees_with_the_conditioned_circuit(network):
         assert_allclose(table[0], network.marginals(row)[variable], rtol=1e-8, atol=1e-12)
     joint = network.compile().log_prob(row[None])[0]
     assert_allclose(network.log_partition(row), joint, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [BayesianNetwork, FactorGraph])
+def test_many_patterns_are_answered_as_one_by_one(network, kind):
+    if kind is FactorGraph:
+        network = FactorGraph(network.factors, network.cardinalities)
+    rows = network.sample(60, random_state=2)
+    rows[np.random.default_rng(0).random(rows.shape) < 0.6] = np.nan
+    # Some are impossible, and one variable is observed in none
+    rows[:10] = 0.0
+    rows[:, 7] = np.nan
+    log_prob = network.log_prob_unnormalized(rows)
+    alone = np.array([network.log_partition(row) for row in rows])
+    assert np.isneginf(alone).any()
+    assert_allclose(log_prob, alone, rtol=1e-12, atol=1e-12)
+    rows = rows[np.isfinite(alone)]
+    together, completed = network.conditional_marginals(rows), network.mpe(rows)
+    for index, row in enumerate(rows):
+        for table, expected in zip(together, network.marginals(row), strict=True):
+            assert_allclose(table[index], expected, rtol=1e-10, atol=1e-14)
+    observed = ~np.isnan(rows)
+    assert_array_equal(completed[observed], rows[observed])
+    best = np.concatenate([network.mpe(row[None]) for row in rows])
+    scores = [network.log_prob_unnormalized(found) for found in (completed, best)]
+    assert_allclose(*scores, rtol=1e-12)
+
+
+def test_many_patterns_share_a_structure_where_its_tables_are_small():
+    def n_structures(model, n_rows):
+        missing = np.random.default_rng(0).random((n_rows, len(model.cardinalities))) < 0.5
+        return len(model._posteriors.groups(np.zeros(missing.shape, dtype=int), missing))
+
+    assert n_structures(IsingModel.grid(1, 50, couplings=0.5), 100) == 1
+    assert n_structures(IsingModel.grid(1, 50, couplings=0.5), 3) == 3
+    # Observed variables cut a wide grid into small parts
+    assert n_structures(IsingModel.grid(16, 16, couplings=0.5), 20) == 20
 
 
 def test_marginalising_leaves_the_marginals(network):
