@@ -754,6 +754,25 @@ def test_trials_of_components_that_are_behind_stop_and_may_go_on():
     assert comparison.loss({several: 1}) == other.loss({several: 1})
 
 
+def test_cells_show_early_which_trials_are_worth_their_time():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 5)) @ rng.normal(size=(5, 5))
+    table = MixtureTable.prepare(X, np.zeros(5, dtype=np.int64))
+    candidates = [Candidate("tied", 0, k) for k in (2, 4, 8)]
+    candidates += [Candidate("diag", 0, k) for k in (2, 8)]
+    raced, other = (Comparison(table, "cells", EMSettings(), seed=0) for _ in range(2))
+    # Columns depend on one another: components without covariances are left out
+    kept = raced.promising(candidates)
+    assert kept == candidates[:3]
+    assert not raced.candidates
+    # Trials of both splits end as if they had not stopped
+    assert len(raced.splits) == 2
+    for candidate in kept:
+        np.testing.assert_array_equal(raced.losses({candidate: 1}), other.losses({candidate: 1}))
+    dense = Comparison(table, "log_likelihood", EMSettings(), seed=0)
+    assert dense.promising(candidates) == candidates
+
+
 def test_trials_go_on_where_a_row_is_impossible_under_both(monkeypatch):
     rng = np.random.default_rng(0)
     table = MixtureTable.prepare(rng.normal(size=(60, 2)), np.zeros(2, dtype=np.int64))
