@@ -25,7 +25,9 @@ from skcircuits.circuits import (
     Product,
     Sum,
 )
+from skcircuits.estimators.shared import _completion
 from skcircuits.estimators.shared._completion import averages, predict_in_turns
+from skcircuits.exceptions import CircuitPropertyError
 
 NAN = np.nan
 MEAN = np.array([1.0, -1.0, 0.5])
@@ -784,9 +786,21 @@ def test_most_probable_completions_of_densities_between_integers():
     np.testing.assert_array_equal(completed[:, 1], X[:, 1])
 
 
-def test_most_probable_completions_of_families_that_have_no_restriction():
+@pytest.mark.parametrize("is_known", [True, False])
+def test_most_probable_completions_of_counts(monkeypatch, is_known):
+    """Families of one's own cannot be restricted to integers: the real search is rounded."""
+    if not is_known:
+        monkeypatch.setattr(_completion, "RestrictedCircuit", refuse)
     units = [Product([Poisson(0, rate), Gaussian(1, rate, 1.0)]) for rate in (2.5, 8.5)]
     circuit = Circuit(Sum(units, weights=[0.5, 0.5]))
-    X = np.array([[1.0, np.nan], [np.nan, 8.0], [3.0, 2.0], [np.nan, 3.0]])
+    X = np.array([[1.0, np.nan], [np.nan, 8.0], [3.0, 2.0], [np.nan, 3.0], [np.nan, 5.4]])
     completed = CircuitImputer(density=circuit, strategy="mpe").fit_transform(X)
-    np.testing.assert_array_equal(completed[:, 0], [1.0, 8.0, 3.0, 2.0])
+    counts = np.arange(40.0)
+    for row in (1, 3, 4):
+        among = circuit.log_prob(np.column_stack([counts, np.full(40, X[row, 1])]))
+        assert completed[row, 0] == among.argmax()
+    np.testing.assert_array_equal(completed[[0, 2], 0], [1.0, 3.0])
+
+
+def refuse(plan, evidence):
+    raise CircuitPropertyError("a family of one's own")

@@ -12,6 +12,7 @@ from itertools import product
 
 import numpy as np
 from scipy.interpolate import BSpline
+from scipy.stats import poisson
 
 from skcircuits.circuits import (
     Circuit,
@@ -19,6 +20,7 @@ from skcircuits.circuits import (
     JohnsonGaussian,
     MultivariateGaussian,
     PiecewisePolynomial,
+    Poisson,
     Product,
     Sum,
 )
@@ -78,6 +80,8 @@ def leaf_values(unit, X: np.ndarray) -> np.ndarray:
         return _normal_densities(normal, unit.normal.mean, unit.normal.covariance) / slopes
     if isinstance(unit, PiecewisePolynomial):
         return _piecewise_values(unit, X[:, unit.variable])
+    if isinstance(unit, Poisson):
+        return poisson.pmf(X[:, unit.variable], unit.rate)
     states = X[:, unit.variable].astype(int)
     masses = np.append(unit.probabilities, 0.0)
     return masses[np.minimum(states, unit.n_states)]

@@ -54,7 +54,7 @@ class PoissonLayer(NumericalLayer):
     def log_prob(self, X: FloatArray) -> FloatArray:
         cells = X.T[self.scopes[:, 0]]
         missing = np.isnan(cells)
-        values = _log_mass(np.where(missing, 0.0, cells), self.rates[:, None])
+        values = log_mass_of_counts(np.where(missing, 0.0, cells), self.rates[:, None])
         values[missing] = 0.0
         return values
 
@@ -72,7 +72,7 @@ class PoissonLayer(NumericalLayer):
         cells = X.T[self.scopes[:, 0]]
         # An integer rate has two modes, rate and rate - 1: either will do
         modes = np.floor(self.rates)[:, None]
-        return _log_mass(np.where(np.isnan(cells), modes, cells), self.rates[:, None])
+        return log_mass_of_counts(np.where(np.isnan(cells), modes, cells), self.rates[:, None])
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
         return np.where(np.isnan(cells), np.floor(self.rates)[units][:, None], cells)
@@ -122,7 +122,7 @@ class Poisson(InputUnit):
         return {"variable": self.variable, "rate": self.rate}
 
 
-def _log_mass(counts: FloatArray, rates: FloatArray) -> FloatArray:
+def log_mass_of_counts(counts: FloatArray, rates: FloatArray) -> FloatArray:
     """Log probability of possible counts."""
     is_count = (counts >= 0) & (counts == np.floor(counts))
     counts = np.where(is_count, counts, 0.0)
@@ -141,7 +141,7 @@ def _log_interval(first: FloatArray, last: FloatArray, rates: FloatArray) -> Flo
     result = safe_log(np.minimum(masses, 1.0))
     # A difference of cumulative masses would lose digits of one mass
     single = (first == last) & np.isfinite(first)
-    result[single] = _log_mass(np.where(single, first, 0.0), rates)[single]
+    result[single] = log_mass_of_counts(np.where(single, first, 0.0), rates)[single]
     doubtful = (last > first) & (masses < MIN_DIFFERENCE) & (rates > 0)
     if doubtful.any():
         result[doubtful] = _log_sum(first[doubtful], last[doubtful], rates[doubtful])
@@ -169,7 +169,7 @@ def _log_sum(first: FloatArray, last: FloatArray, rates: FloatArray) -> FloatArr
         term = np.where(n_terms >= 0, ratio, 0.0)
         total += term
         if not (term > 1e-17 * total).any():
-            return _log_mass(start, rates) + np.log(total)
+            return log_mass_of_counts(start, rates) + np.log(total)
 
 
 def _quantile(uniform: FloatArray, rates: FloatArray) -> FloatArray:

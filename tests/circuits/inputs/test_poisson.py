@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.special import logsumexp
+from scipy.special import gammaln, logsumexp, xlogy
 
 from skcircuits.circuits import (
     Bernoulli,
@@ -17,10 +17,15 @@ from skcircuits.circuits import (
     multiply,
 )
 from skcircuits.circuits.engine._passes import log_values
+from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.inputs.restriction import Evidence, restrict
+from skcircuits.circuits.inputs.restriction._evidence import Feature
+from skcircuits.circuits.queries._boxes import RestrictedCircuit
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, expected_kernel_matrix
 from skcircuits.learning import fit_parameters
 from skcircuits.stein import stein_discrepancy
+from tests.reference.enumeration import unit_values
 
 RATES = [0.0, 0.3, 5.0, 200.0]
 
@@ -181,3 +186,81 @@ def test_beyond_all_counts_is_no_mass():
     p = Circuit(Poisson(0, 3.0))
     assert p.log_prob_box([[np.inf]], [[np.inf]]).tolist() == [-np.inf]
     np.testing.assert_allclose(p.log_prob_box([[2.0]], [[np.inf]]), stats.poisson(3.0).logsf(1))
+
+
+COUNTS = np.stack(np.meshgrid(np.arange(90.0), [0.0, 1.0], np.arange(140.0), indexing="ij"), -1)
+COUNTS = COUNTS.reshape(-1, 3)
+
+
+def two_counts():
+    return Circuit(
+        0.3 * Poisson(0, 2.3) * Bernoulli(1, 0.2) * Poisson(2, 0.0)
+        + 0.5 * Poisson(0, 9.0) * Bernoulli(1, 0.9) * Poisson(2, 40.6)
+        + 0.2 * Poisson(0, 0.05) * Bernoulli(1, 0.5) * Poisson(2, 11.0)
+    )
+
+
+@pytest.mark.parametrize("closed", ["both", "left", "right", "neither"])
+def test_counts_in_intervals_against_enumeration(closed):
+    circuit = two_counts()
+    lower = np.array([[np.nan, 1, 3], [2.0, 0, np.nan], [3.5, 0, 70], [60, 0, -3], [np.nan] * 3])
+    upper = np.array([[4.0, 1, 3.5], [np.nan, 1, 20], [7, 1, 71.5], [np.nan] * 3, [0.5, 1, np.nan]])
+    if closed in ("right", "neither"):
+        lower[0] -= [0, 1, 1]
+    if closed in ("left", "neither"):
+        upper[0] += 1
+        upper[:, 1] = np.nan
+    X = np.full(lower.shape, np.nan)
+    X[3, 2] = 44.0
+    evidence = Evidence(X, Box(lower, upper, closed))
+    restricted = RestrictedCircuit(circuit.plan, evidence)
+    log_mass, (mean, variance) = restricted.log_mass(), restricted.moments()
+    covariance = restricted.covariance([Feature(j) for j in range(3)])
+    points, heights = restricted.mpe()
+    drawn = restricted.sample(np.full(len(X), 500), np.random.default_rng(0)).reshape(-1, 500, 3)
+    masses = unit_values(circuit, COUNTS)
+    for row, (low, high) in enumerate(zip(lower, upper)):
+        counts = COUNTS
+        below = counts < low if closed in ("both", "left") else counts <= low
+        above = counts > high if closed in ("both", "right") else counts >= high
+        differs = np.isfinite(X[row]) & (counts != X[row])
+        is_in = ~(below | above | differs).any(axis=1)
+        own = counts[is_in]
+        total = masses[is_in].sum()
+        weights = masses[is_in] / total
+        np.testing.assert_allclose(log_mass[row], np.log(total), rtol=1e-9)
+        np.testing.assert_allclose(mean[row], weights @ own, rtol=1e-9, atol=1e-12)
+        centred = own - weights @ own
+        spread = (centred * weights[:, None]).T @ centred
+        np.testing.assert_allclose(covariance[row], spread, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(variance[row], np.diag(spread), rtol=1e-8, atol=1e-9)
+        height = unit_values(circuit, points[row][None])
+        np.testing.assert_allclose(heights[row], np.log(height), rtol=1e-9)
+        assert (drawn[row][:, None] == own[None, weights > 0]).all(axis=2).any(axis=1).all()
+        error = np.abs(drawn[row].mean(axis=0) - mean[row])
+        assert (error <= 4.5 * np.sqrt(variance[row] / 500) + 1e-12).all()
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 5.0, 2e3, 1e6])
+def test_moments_of_one_unit_in_intervals(rate):
+    """Also where masses are no floats, and where they are nearly one."""
+    center = np.floor(rate)
+    low = np.array([np.nan, center, center + 1, 3 * center + 400, np.nan, max(0, center - 2)])
+    high = np.array([center, np.nan, center + 3, np.nan, np.nan, center])
+    evidence = Evidence(np.full((6, 1), np.nan), Box(low[:, None], high[:, None]))
+    layer = Circuit(Poisson(0, rate)).plan.inputs[0][1]
+    mean, variance = (values[0, :, 0] for values in restrict(layer, evidence).moments())
+    for row in range(6) if rate else (0, 1, 4, 5):
+        first, last = np.nan_to_num([low[row], high[row]], nan=np.inf) * [1, 1]
+        start = 0.0 if np.isinf(first) else first
+        start = max(start, center - 12 * np.sqrt(rate) - 50)
+        stop = min(last, max(start, center) + 12 * np.sqrt(rate) + 80)
+        counts = np.arange(max(0.0, np.floor(start)), stop + 1)
+        logs = xlogy(counts, rate) - gammaln(counts + 1)
+        weights = np.exp(logs - logs.max())
+        weights /= weights.sum()
+        offset = counts[0]
+        expected = weights @ (counts - offset)
+        assert mean[row] - offset == pytest.approx(expected, rel=1e-7, abs=1e-9)
+        squares = weights @ (counts - offset - expected) ** 2
+        assert variance[row] == pytest.approx(squares, rel=1e-6, abs=1e-9)

@@ -13,9 +13,10 @@ from scipy.interpolate import BSpline
 from scipy.special import exprel
 
 from skcircuits.circuits._policy import MAX_INTEGERS
-from skcircuits.circuits.inputs.base import DensityLayer, StateFlows
+from skcircuits.circuits.inputs.base import NumericalLayer, StateFlows
 from skcircuits.circuits.inputs.discrete import DiscreteLayer
 from skcircuits.circuits.inputs.gaussian import GaussianLayer
+from skcircuits.circuits.inputs.poisson import PoissonLayer, log_mass_of_counts
 from skcircuits.circuits.inputs.polynomial._pieces import PolynomialGroup
 from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
     PiecewisePolynomial,
@@ -35,10 +36,14 @@ from skcircuits.circuits.inputs.restriction._evidence import (
 from skcircuits.circuits.inputs.restriction._normal import draw_truncated, truncated_moments
 from skcircuits.numerics._arrays import divisors, safe_log
 from skcircuits.numerics._random import RandomNumbers, draw_states
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import MAX_SCALES, BoolArray, FloatArray, IntArray
 
 #: Mass, mean and variance of parts, arrays of one shape.
 _Moments = tuple[FloatArray, FloatArray, FloatArray]
+# Counts further from the most probable one, in standard deviations and beyond, have no mass that
+# sums would show; numbers per table; a rate in the place of zero, whose logarithm is a float.
+_COUNT_STDS, _COUNTS_BESIDE, _MAX_COUNTS, _LEAST_RATE = 10.0, 40.0, 2**20, 1e-300
 _TAIL_CELLS = 8  # of equal mass, of the part of an exponential tail that is bounded
 
 
@@ -163,7 +168,7 @@ class RestrictedIntervals(RestrictedLayer):
     Each family adds the moments, draws and modes of an interval.
     """
 
-    def __init__(self, layer: DensityLayer, evidence: Evidence) -> None:
+    def __init__(self, layer: NumericalLayer, evidence: Evidence) -> None:
         super().__init__(layer, evidence)
         self._variables = layer.scopes[:, 0]
         self._cells = evidence.X.T[self._variables]
@@ -583,6 +588,94 @@ class _PolynomialIntervals(RestrictedIntervals):
         return self._group(variable).integers
 
 
+class _PoissonIntervals(RestrictedIntervals):
+    """Counts between two counts, whose masses are ratios to that of the most probable one.
+
+    Ratios of counts next to each other have all their digits, also far from the rate, where
+    masses are no floats.
+    """
+
+    layer: PoissonLayer
+
+    def __init__(self, layer: PoissonLayer, evidence: Evidence) -> None:
+        super().__init__(layer, evidence)
+        closed = evidence.box.closed
+        for variable, (low, high) in self._bounds.items():
+            first = np.ceil(low) if closed in ("both", "left") else np.floor(low) + 1.0
+            last = np.floor(high) if closed in ("both", "right") else np.ceil(high) - 1.0
+            # Where all counts are allowed, they stay without bounds
+            self._bounds[variable] = np.where(first > 0.0, first, -np.inf), last
+
+    def _peaks(self, units: IntArray, low: FloatArray, high: FloatArray) -> FloatArray:
+        """The most probable counts, (m,)."""
+        counts = np.clip(np.floor(self.layer.rates[units]), low, high)
+        return np.maximum(counts, 0.0)
+
+    def _tables(
+        self, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
+        """Counts around the most probable ones, (m, w), and their masses, which sum to one."""
+        rates = np.maximum(self.layer.rates[units], _LEAST_RATE)
+        n_beside = int(_COUNT_STDS * np.sqrt(rates.max()) + _COUNTS_BESIDE)
+        steps = np.arange(1.0, n_beside + 1.0)
+        for part in row_slices(len(units), max(1, _MAX_COUNTS // n_beside)):
+            peak, rate = self._peaks(units[part], low[part], high[part])[:, None], rates[part, None]
+            above = np.cumsum(np.log(rate / (peak + steps)), axis=1)
+            below = np.cumsum(np.log(np.maximum(peak + 1.0 - steps, 0.5) / rate), axis=1)
+            counts = peak + np.concatenate([-steps[::-1], [0.0], steps])
+            logs = np.concatenate([below[:, ::-1], np.zeros_like(peak), above], axis=1)
+            is_in = (counts >= np.maximum(low[part], 0.0)[:, None]) & (counts <= high[part, None])
+            masses = np.exp(np.where(is_in, logs, -np.inf))
+            # Intervals without a count have no distribution
+            yield part, counts, masses / divisors(masses.sum(axis=1, keepdims=True))
+
+    def _interval_moments(
+        self, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        shape = len(units), len(low)
+        mean, variance = np.empty((2, len(units) * len(low)))
+        pairs = np.repeat(units, len(low)), np.tile(low, len(units)), np.tile(high, len(units))
+        for part, counts, masses in self._tables(*pairs):
+            peak = counts[:, :1]
+            centre = (masses * (counts - peak)).sum(axis=1, keepdims=True)
+            mean[part] = (peak + centre)[:, 0]
+            variance[part] = (masses * (counts - peak - centre) ** 2).sum(axis=1)
+        return mean.reshape(shape), variance.reshape(shape)
+
+    def _interval_draws(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray, uniform: FloatArray
+    ) -> FloatArray:
+        drawn = np.empty(len(units))
+        for part, counts, masses in self._tables(units, low, high):
+            chosen = draw_states(masses, uniform[part])
+            drawn[part] = counts[np.arange(len(counts)), chosen]
+        return drawn
+
+    def _is_searched(self, variable: int, low: FloatArray, high: FloatArray) -> BoolArray:
+        return np.isfinite(low) | np.isfinite(high)  # modes are integers
+
+    def _interval_modes(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        return self._integer_modes(variable, units, low, high)
+
+    def _integer_modes(
+        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        points = self._peaks(units, low, high)
+        heights = log_mass_of_counts(points, self.layer.rates[units])
+        return points, np.where(low > high, -np.inf, heights)
+
+    def _integer_heights(self, variable: int) -> tuple[FloatArray, FloatArray] | None:
+        rates = self.layer.rates[self._variables == variable]
+        spread = _COUNT_STDS * np.sqrt(rates) + _COUNTS_BESIDE
+        first, last = np.maximum(np.floor(rates - spread), 0.0).min(), np.ceil(rates + spread).max()
+        if last - first >= MAX_INTEGERS:
+            return None
+        counts = np.arange(first, last + 1.0)
+        return counts, log_mass_of_counts(counts, rates[:, None])
+
+
 def _merge(left: _Moments, right: _Moments) -> _Moments:
     """Moments of the union of disjoint parts; parts without mass are ignored."""
     mass = left[0] + right[0]
@@ -606,6 +699,7 @@ def _truncated_exponential(length: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 restrict.register(GaussianLayer, _GaussianIntervals)
+restrict.register(PoissonLayer, _PoissonIntervals)
 
 
 @restrict.register
