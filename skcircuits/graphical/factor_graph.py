@@ -14,7 +14,7 @@ from skcircuits.exceptions import ZeroProbabilityError, must, require, require_c
 from skcircuits.graphical._formats import named_file, parse_uai, read_pgmpy_factors, write_uai
 from skcircuits.graphical.factor import Factor, check_table_size
 from skcircuits.graphical.inference._compilation import compile_solutions
-from skcircuits.graphical.inference._exact_inference import ExactInference
+from skcircuits.graphical.inference._exact_inference import Evidence, ExactInference, check_names
 from skcircuits.graphical.inference._gibbs import (
     full_conditionals,
     gibbs_chains,
@@ -24,7 +24,6 @@ from skcircuits.graphical.inference._gibbs import (
     stuck_variables,
 )
 from skcircuits.graphical.inference._posterior import Posterior
-from skcircuits.graphical.inference._rows import Evidence, check_names
 from skcircuits.numerics._arrays import float_array, is_number, listed
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import FloatArray, ImmutableMixin, IntArray

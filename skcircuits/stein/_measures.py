@@ -36,8 +36,8 @@ from scipy.special import expit
 
 from skcircuits.exceptions import CircuitPropertyError, must, warn
 from skcircuits.graphical.inference._elimination import EliminationTree, joint_table
+from skcircuits.graphical.inference._exact_inference import missing_patterns
 from skcircuits.graphical.inference._posterior import Component, Posterior, Solution
-from skcircuits.graphical.inference._rows import missing_patterns
 from skcircuits.kernels.families.base import Kernel as KernelFamily
 from skcircuits.kernels.families.base import structure_of, value_of
 from skcircuits.parallel import memory_bound_chunks, row_slices, thread_map, working_memory_bytes

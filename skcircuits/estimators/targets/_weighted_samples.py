@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import softmax
 
 from skcircuits.exceptions import ZeroProbabilityError, must
-from skcircuits.graphical.inference._rows import read_rows
+from skcircuits.graphical.inference._exact_inference import read_rows
 from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.stein import stein_discrepancy
 from skcircuits.stein._targets import is_continuous, log_probabilities, state_counts

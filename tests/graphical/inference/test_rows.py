@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skcircuits.graphical.inference._rows import (
+from skcircuits.graphical.inference._exact_inference import (
     check_names,
     evidence_row,
     missing_patterns,
