@@ -80,8 +80,9 @@ class GaussianMixtureDensity(CircuitDensity):
         information criterion, stopping when the criterion has increased twice in a row. ``"rows"``
         is a kernel density estimate with one component per training row. All its components share
         one covariance and, for each categorical column, the probability that a category differs
-        from that of the row; both maximise the leave-one-out likelihood [4]_. On small tables, it
-        follows curved structure that few components cannot represent.
+        from that of the row; both maximise the leave-one-out likelihood [4]_, of 400 rows if
+        there are more. On small tables, it follows curved structure that few components cannot
+        represent.
     covariance_type : {"auto", "full", "shrunk", "tied", "factor", "diag"}, default="auto"
         Type of the covariances of the numerical columns.
 

@@ -64,7 +64,7 @@ _MORE, _LEAST_MORE = 2.0, 3
 # Of a mixture of many components with separate covariances: rows for each, and how many at least
 # and at most
 _ROWS_PER_COMPONENT, _MANY_COMPONENTS = 60, (20, 48)
-_MAX_KERNEL_WORK = 4e7  # squares of rows times squares of numbers
+_MAX_KERNEL_CELLS = 9000  # numbers of all rows, each of which is compared with those of others
 _N_PASSES = 30  # of latent trees that are chosen: more hardly gain
 _FIXED = {
     "gaussian_mixture": {"tol": TRIAL_TOL},
@@ -342,7 +342,7 @@ def _mixtures_for(table, criterion, n_massive, may_transform):
         least, most = _MANY_COMPONENTS
         if n_rows >= least * _ROWS_PER_COMPONENT:
             found.append(mixture("shrunk", min(most, n_rows // _ROWS_PER_COMPONENT)))
-        if (n_rows * n_numbers) ** 2 <= _MAX_KERNEL_WORK:
+        if n_rows * n_numbers <= _MAX_KERNEL_CELLS:
             found.append(mixture("tied", "rows"))
     elif may_transform:
         found.append(mixture("shrunk", 16 * factor, transformation="johnson"))
