@@ -168,12 +168,12 @@ def figure_3():
             "can be listed.",
             pairs,
             commands(list(lines.values())),
-            "`fit` warns if the marginals that the weights give are wrong by more than 0.1, to "
-            "judge by the probabilities of states. The table shows in how many runs of 20 samples "
-            "the weights are worse than none, and the mean Hellinger distance of single marginals "
-            "with and without weights (the mean over runs). Without a warning, weights that are "
-            "worse have about the same error as those that are better: the samples happened to "
-            "be good without weights, which their probabilities do not reveal.",
+            "`fit` warns if a marginal that the weights give is wrong by more than 0.1, and by "
+            "more than those of as many independent samples or, in squares over all marginals, "
+            "of the samples without weights. The exact marginals of these models are known. The "
+            "table shows in how many runs of 20 samples the weights are worse than none, and the "
+            "mean Hellinger distance of single marginals with and without weights (the mean over "
+            "runs).",
             *_warned_runs(lines_of("figure3_warnings")),
         ]
     )

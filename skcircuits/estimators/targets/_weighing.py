@@ -252,7 +252,7 @@ class WeighingProblem:
         """Largest error of a weighted single marginal, as far as those of the target are known.
 
         Errors that as many draws of the target would have, too, do not count where weights do not
-        increase the largest one.
+        increase the errors.
         """
         exact = known_marginals(self.target, distinct.shape[1])
         if not exact:
@@ -265,7 +265,7 @@ class WeighingProblem:
             for weights in (totals, uniform)
         )
         noise = MARGINAL_ERRORS * np.sqrt(own * (1.0 - own) / len(self.samples))
-        is_worse = found.max() > before.max()
+        is_worse = (found**2).sum() > (before**2).sum()
         return float(found.max() if is_worse else found[found > noise].max(initial=0.0))
 
     def _trust(self, model, value, totals, counts, distinct):
