@@ -10,11 +10,11 @@ import numpy as np
 from scipy.special import softmax
 
 from skcircuits.exceptions import must
-from skcircuits.numerics._arrays import safe_log
+from skcircuits.numerics._arrays import logsumexp, safe_log
 from skcircuits.numerics._random import draw_states
-from skcircuits.parallel import memory_bound_chunks
+from skcircuits.parallel import memory_bound_chunks, row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
-from skcircuits.trees._spanning_trees import sample_spanning_trees
+from skcircuits.trees._spanning_trees import log_partitions_and_inverses, sample_spanning_trees
 from skcircuits.trees._trees import TreeInference
 from skcircuits.trees.mixture_of_all_trees._evidence import (
     WeightedMarginals,
@@ -26,6 +26,9 @@ from skcircuits.trees.mixture_of_all_trees._model import AllTreesMixture
 
 MAX_COMPLETIONS = 2**17  # completions of one row that are enumerated at most
 MAX_EXACT_COMPLETIONS = 4096  # up to so many, enumeration is no slower than an estimate
+_CHANGES_AT_ONCE = 4  # of one cell, whose probabilities are computed together
+_BOUND_ROUNDING = 1e-6  # error of a bound by rounding
+_MAX_EDGE_ERROR = 1e-9  # fraction of the edges of a tree: more digits lost than bounds may lose
 _N_CHAINS = 16  # independent chains per row; their spread gives the standard errors
 _BURN_IN = 0.25  # fraction of the sweeps that is added in front and thrown away
 
@@ -142,34 +145,109 @@ def most_probable_completions(
     is_searched = n_completions(evidence, mixture) > MAX_COMPLETIONS
     codes = np.empty((len(evidence), mixture.layout.n_variables), dtype=np.int64)
     codes[~is_searched] = _most_probable_enumerated(mixture, evidence[~is_searched])
+    if not is_searched.any():
+        return codes, is_searched
+    neighbourhood = _Neighbourhood(mixture)
     for row in np.flatnonzero(is_searched):
         starts = sample_completions(mixture, evidence[[row]], n_starts, n_trees, rng)[:, 0]
-        tops = [_ascend(mixture, evidence[row], start) for start in np.unique(starts, axis=0)]
+        tops = [_ascend(neighbourhood, evidence[row], start) for start in np.unique(starts, axis=0)]
         codes[row] = max(tops, key=lambda top: top[1])[0]
     return codes, is_searched
 
 
+class _Neighbourhood:
+    """Log probabilities of rows, and upper bounds of those of rows that differ in one cell.
+
+    The logarithm of a determinant is concave: its first-order change at a row, by the resistances
+    of the edges of a variable, is never below the change by another state of the variable.
+    """
+
+    def __init__(self, mixture: AllTreesMixture) -> None:
+        self.mixture = mixture
+        self._affinities = [model.affinities() for model in mixture.components]
+        self._laplacians = [model.laplacians() for model in mixture.components]
+
+    def log_prob(self, codes: IntArray) -> FloatArray:
+        """Log probabilities (n_rows,) of complete rows, as those of the mixture."""
+        log_joint = [
+            laplacians.log_partitions(codes) + model.log_normaliser(codes)
+            for model, laplacians in zip(self.mixture.components, self._laplacians, strict=True)
+        ]
+        found: FloatArray = logsumexp(
+            self.mixture.log_weights + np.stack(log_joint, axis=1), axis=1
+        )
+        return found
+
+    def bounds(self, codes: IntArray, states: IntArray) -> FloatArray:
+        """Upper bounds (n_states,) of the log probability of a row with one of the flat states."""
+        layout = self.mixture.layout
+        flat, owners = layout.flat(codes), layout.owner[states]
+        bounds = []
+        for model, affinities in zip(self.mixture.components, self._affinities, strict=True):
+            weights = affinities[flat[:, None], flat]
+            log_sum, resistances = _resistances(weights)
+            changes = affinities[states[:, None], flat]
+            changes -= weights[owners]
+            log_nodes = np.log(model.nodes)
+            normaliser = log_nodes[flat].sum() - model.tree_distribution[0]
+            normaliser = normaliser + log_nodes[states] - log_nodes[flat[owners]]
+            changes *= resistances[owners]
+            bounds.append(log_sum + changes.sum(axis=1) + normaliser)
+        found: FloatArray = logsumexp(self.mixture.log_weights + np.stack(bounds, axis=1), axis=1)
+        return found
+
+
+def _resistances(weights: FloatArray) -> tuple[float, FloatArray]:
+    """Log sum over trees, and effective resistances (n, n); infinite where digits are lost."""
+    n_variables = len(weights)
+    lost = np.inf, np.zeros(weights.shape)
+    try:
+        log_sums, inverses = log_partitions_and_inverses(weights[None])
+    except FloatingPointError:
+        return lost
+    diagonal = np.diagonal(inverses[0])
+    resistances = diagonal[:, None] + diagonal - 2 * inverses[0]
+    # Probabilities of the edges add up to their number in a tree (Foster, 1949)
+    n_edges = float((weights * resistances).sum()) / 2
+    is_exact = abs(n_edges - (n_variables - 1)) <= _MAX_EDGE_ERROR * n_variables
+    return (float(log_sums[0]), resistances) if is_exact else lost
+
+
 def _ascend(
-    mixture: AllTreesMixture, evidence: FloatArray, codes: IntArray
+    neighbourhood: _Neighbourhood, evidence: FloatArray, codes: IntArray
 ) -> tuple[IntArray, float]:
     """Change one cell at a time, always the best one: a local optimum and its log probability."""
-    layout = mixture.layout
+    layout = neighbourhood.mixture.layout
     log_evidence = safe_log(evidence)
     n_open = layout.sum_states((evidence > 0).astype(float))
-    is_open = (evidence > 0) & (n_open > 1)[layout.owner]
-    states = np.flatnonzero(is_open)
-    neighbours = np.empty((len(states), layout.n_variables), dtype=np.int64)
-    reached = -np.inf
+    states = np.flatnonzero((evidence > 0) & (n_open > 1)[layout.owner])
+
+    def score(rows: IntArray) -> FloatArray:
+        return neighbourhood.log_prob(rows) + log_evidence[layout.flat(rows)].sum(axis=1)
+
+    reached = float(score(codes[None])[0])
     while True:
-        # The row itself is among its neighbours: each open cell keeps its state once.
-        neighbours[:] = codes
-        neighbours[np.arange(len(states)), layout.owner[states]] = layout.own_state[states]
-        log_prob = mixture.log_prob(neighbours)
-        log_prob += log_evidence[layout.flat(neighbours)].sum(axis=1)
-        best = int(log_prob.argmax())
-        if not log_prob[best] > reached:
+        flat = layout.flat(codes)
+        others = np.setdiff1d(states, flat)
+        owners = layout.owner[others]
+        bounds = neighbourhood.bounds(codes, others) + log_evidence[flat].sum()
+        bounds += log_evidence[others] - log_evidence[flat[owners]]
+        order = np.argsort(-bounds, kind="stable")
+        best, highest = None, reached
+        # The best change is among the first few by their bounds
+        for part in row_slices(len(others), _CHANGES_AT_ONCE):
+            chosen = order[part]
+            if not bounds[chosen[0]] + _BOUND_ROUNDING > highest:
+                break
+            neighbours = np.tile(codes, (len(chosen), 1))
+            changed = others[chosen]
+            neighbours[np.arange(len(chosen)), owners[chosen]] = layout.own_state[changed]
+            scores = score(neighbours)
+            if scores.max() > highest:
+                best, highest = neighbours[scores.argmax()].copy(), float(scores.max())
+        if best is None:
             return codes, reached
-        codes, reached = neighbours[best].copy(), float(log_prob[best])
+        codes, reached = best, highest
 
 
 def conditional_marginals(
