@@ -252,12 +252,16 @@ class TableMixin:
 
         `unseen` holds per column rows and cells of categories that have no code.
         """
-        container = _get_output_config("transform", self)["dense"]
-        if container == "default":
+        if self._container == "default":
             return schema.decode_array(codes, unseen)
         # The names of arrays and indicators may repeat
         require_unique_names(schema.names)
-        return with_index_of(schema.decode(codes, container, unseen), X)
+        return with_index_of(schema.decode(codes, self._container, unseen), X)
+
+    @property
+    def _container(self):
+        """Library of the tables that ``set_output`` asks for, or "default" for arrays."""
+        return _get_output_config("transform", self)["dense"]
 
     def _check_table(self, X, *, reset):
         """Check width and names; keep a dataframe as it is, since its dtypes matter."""

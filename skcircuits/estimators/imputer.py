@@ -354,7 +354,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         else:
             drawn = self._complete(self.density_, encoded, "sample", n_imputations)
         columns = tuple(self._schema.columns[j] for j in self._kept)
-        if self._schema.prototype is None:  # columns of arrays are numbered, those of tables not
+        # Columns of arrays are numbered; names that are numbers are pandas' own
+        is_named = hasattr(self, "feature_names_in_") or self._container == "pandas"
+        if self._schema.prototype is None or not is_named:
             columns = self._schema_out.columns[: len(columns)]
         schema = replace(self._schema, columns=columns)
         kept = self._among_kept(unseen)

@@ -281,6 +281,15 @@ def test_samples_of_numbered_columns_keep_their_dtypes(gaussian):
         assert table.dtypes.to_dict() == X.dtypes.to_dict()
 
 
+def test_samples_of_numbered_columns_have_names_in_polars(gaussian):
+    X = pd.DataFrame({5: [1.0, NAN], 7: [0.5, 1.0], 9: [1.0, 2.0]})
+    imputer = CircuitImputer(density=gaussian, random_state=0).set_output(transform="polars")
+    names = imputer.fit_transform(X).columns
+    for table in imputer.sample_imputations(X, 2, proper=False):
+        assert table.columns == names
+        np.testing.assert_array_equal(table.to_numpy()[~X.isna()], X.to_numpy()[~X.isna()])
+
+
 def test_arrays_by_default_even_from_dataframes(independent_density, frame):
     completed = CircuitImputer(density=independent_density).fit_transform(frame)
     assert isinstance(completed, np.ndarray)

@@ -462,4 +462,6 @@ def _read_categories(column: Column, constraint: Any) -> CodeSet:
 
 
 def _is_scalar(constraint: Any) -> bool:
-    return isinstance(constraint, str | bytes) or not isinstance(constraint, Collection)
+    # An array without dimensions is a collection that cannot be iterated over
+    is_single = isinstance(constraint, str | bytes) or getattr(constraint, "ndim", 1) == 0
+    return is_single or not isinstance(constraint, Collection)

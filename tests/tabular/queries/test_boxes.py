@@ -62,6 +62,8 @@ def test_categories_and_sets_of_them(schema):
     )
     np.testing.assert_array_equal(boxes.states[3][2], [False, True])
     assert np.isnan(boxes.lower).all()
+    alone = compile_queries([{"job": np.array("nurse")}], schema)
+    np.testing.assert_array_equal(alone.states[2], [[False, True, False]])
 
 
 def test_single_numbers_mean_equality(schema):
