@@ -17,6 +17,7 @@ from sklearn.discriminant_analysis import (
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
     AdaBoostClassifier,
+    AdaBoostRegressor,
     BaggingRegressor,
     ExtraTreesRegressor,
     GradientBoostingClassifier,
@@ -62,6 +63,7 @@ from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response
 from skcircuits.predictions._components import GaussianComponents, probe
+from skcircuits.predictions.models import _trees
 from skcircuits.predictions.models._kernel_expansions import ProjectedExpansion
 from tests.reference.enumeration import Completions
 
@@ -617,13 +619,75 @@ def test_trees_on_numbers(name, joint):
     form, _ = find_closed_form(problem)
     X = np.array([[0.3, NAN, NAN], [NAN, -0.5, 2.0], [1.0, 2.0, NAN], [NAN, NAN, 1.0]])
     rows = rows_of(X)
-    # Of joint Gaussians one number may be missing
-    assert form.name.endswith("draws elsewhere") == joint
-    covered = form.covers(rows, with_variance=False)
-    assert covered.tolist() == [True, True, True, not joint]
-    found = form.expectation(rows.take(covered), with_variance=False).mean
-    expected = [by_cells(problem, model, row) for row in X[covered]]
+    assert form.name == "probabilities of leaves"
+    assert form.covers(rows, with_variance=False).all()
+    found = form.expectation(rows, with_variance=False).mean
+    expected = [by_cells(problem, model, row) for row in X]
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def joint_circuit(n_numbers, n_components=2):
+    """Numeric columns and a categorical one, with strong dependences."""
+    rng = np.random.default_rng(n_numbers)
+    terms = []
+    for weight in rng.dirichlet(np.full(n_components, 5.0)):
+        factor = rng.normal(size=(n_numbers, n_numbers))
+        covariance = factor @ factor.T + 0.1 * np.eye(n_numbers)
+        columns = list(range(n_numbers))
+        numbers = MultivariateGaussian(columns, rng.normal(size=n_numbers), covariance)
+        terms.append(weight * (numbers * Categorical(n_numbers, rng.dirichlet(np.ones(3)))))
+    return Circuit(sum(terms[1:], terms[0]))
+
+
+@pytest.mark.parametrize("max_depth", [2, 3])
+def test_leaves_that_bound_up_to_three_missing_numbers(max_depth):
+    circuit = joint_circuit(3)
+    boosting = GradientBoostingRegressor(max_depth=max_depth, n_estimators=4, random_state=0)
+    model = train(boosting, circuit, n_rows=200)
+    problem = problem_of(model, circuit)
+    form, _ = find_closed_form(problem)
+    assert form.name == "probabilities of leaves"
+    X = np.array([[NAN, NAN, NAN, NAN], [NAN, NAN, NAN, 2.0], [NAN, 0.5, NAN, NAN]])
+    rows = rows_of(X)
+    assert form.covers(rows, with_variance=False).all()
+    found = form.expectation(rows, with_variance=False).mean
+    expected = [by_cells(problem, model, row) for row in X]
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_stumps_of_any_number_of_missing_numbers():
+    circuit = joint_circuit(8)
+    boosting = GradientBoostingRegressor(max_depth=1, n_estimators=50, random_state=0)
+    model = train(boosting, circuit)
+    form, _ = find_closed_form(problem_of(model, circuit))
+    assert form.name == "probabilities of leaves"
+    rows = rows_of([[0.5, *[NAN] * 8], [NAN] * 9])
+    found = form.expectation(rows, with_variance=False).mean[:, 0]
+    for row, mean in zip(rows.cells, found):
+        given = circuit.condition(row)
+        expected = model.init_.constant_[0, 0]
+        for (stump,) in model.estimators_:
+            own, lower, upper = stump.tree_, np.full((1, 9), NAN), np.full((1, 9), NAN)
+            (column, *_), (cut, *_) = own.feature, own.threshold
+            upper[0, column] = cut
+            left = np.exp(given.log_prob_box(lower, upper))[0]
+            if not np.isnan(row[column]):
+                left = row[column] <= cut
+            _, low, high = own.value[:, 0, 0]
+            expected += 0.1 * (left * low + (1.0 - left) * high)
+        assert mean == pytest.approx(expected, rel=1e-12)
+
+
+def test_leaves_that_bound_many_missing_numbers_are_drawn(monkeypatch):
+    circuit = joint_circuit(5)
+    model = train(RandomForestRegressor(3, max_depth=6, random_state=0), circuit)
+    form, _ = find_closed_form(problem_of(model, circuit))
+    assert form.name.endswith("draws elsewhere")
+    rows = rows_of([[NAN] * 5 + [1.0], [0.1, 0.2, NAN, NAN, NAN, 1.0], [0.1, 0.2, 0.3, *[NAN] * 3]])
+    assert form.covers(rows, with_variance=False).tolist() == [False, True, True]
+    # Three missing numbers are an integral per leaf
+    monkeypatch.setattr(_trees, "MAX_INTEGRALS", 0)
+    assert form.covers(rows, with_variance=False).tolist() == [False, False, True]
 
 
 def test_trees_behind_scalers_that_turn_columns_around():
@@ -723,11 +787,10 @@ def test_against_a_million_draws(model, method, joint):
     problem = problem_of(train(model, circuit, n_classes=n_classes), circuit, method)
     form, reason = find_closed_form(problem)
     assert form is not None, reason
-    # One missing number: all forms serve it, forests too
-    rows = rows_of([[0.3, NAN, 1.0], [NAN, -0.5, 2.0]])
+    rows = rows_of([[0.3, NAN, 1.0], [NAN, -0.5, 2.0], [NAN, NAN, 0.0]])
     assert form.covers(rows, with_variance=False).all()
     drawn = circuit.sample(10**6, X=rows.cells, random_state=0)
-    answers = np.stack([problem.response(drawn[:, i]) for i in range(2)])
+    answers = np.stack([problem.response(drawn[:, i]) for i in range(3)])
     found = form.expectation(rows, with_variance=False).mean
     error = answers.std(axis=1) / 1e3 + 1e-12
     assert (np.abs(answers.mean(axis=1) - found) < 5.0 * error).all()
@@ -773,7 +836,8 @@ def test_every_row_goes_its_best_way():
     from skcircuits.predictions._expected_response import DrawBudget
 
     circuit = gaussian_circuit()
-    model = train(DecisionTreeRegressor(max_depth=3, random_state=0), circuit)
+    # Its form serves rows that miss one number
+    model = train(AdaBoostRegressor(n_estimators=3, random_state=0), circuit)
     problem = problem_of(model, circuit)
     form, _ = find_closed_form(problem)
     budget = DrawBudget(2**14, 0.01, 1.0, 0)

@@ -29,11 +29,11 @@ from skcircuits.predictions._closed_forms import (
 from skcircuits.predictions._components import GaussianComponents, probe
 from skcircuits.predictions.models._trees import (
     MODELS,
+    MissingNumbers,
     Splits,
     TreeForm,
     Trees,
     build_trees,
-    missing_number,
     tree_features,
     trees_of,
 )
@@ -70,13 +70,16 @@ class StepForm:
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
         conditioned = self.components.conditioned(rows.evidence)
-        means, stds = missing_number(conditioned)
+        numbers = MissingNumbers.of(conditioned, self.components)
         weights = conditioned.weights.T
         parts = []
         for j, thresholds in self.thresholds.items():
             own = np.flatnonzero(np.isnan(rows.cells[:, j]))
             if len(own):
-                masses = _masses(thresholds, weights[own], means[own], stds[own])
+                column = np.full(len(own), j)
+                variances = numbers.covariance(own, column, column)
+                moments = numbers.mean(own, column), np.sqrt(variances)
+                masses = _masses(thresholds, weights[own], *moments)
                 part = self._of_column(rows.cells[own], j, thresholds, masses)
                 parts.append((own, part))
         return Expectation.put_together(len(rows), parts)

@@ -2,8 +2,8 @@
 
 Rows descend all trees at once. At a split on an observed column a row goes one way; at a
 split on a missing column it goes both ways, each component of the density with its own
-probability of the split inside the node's box. Pairs of a row and a leaf then
-have the probability of the leaf.
+probability of the split inside the node's box: the box of the column, or under joint Gaussians that
+of all missing numbers on the path. Pairs of a row and a leaf then have the probability of the leaf.
 
 Fitted ensembles are sums of trees, stored as arrays; every feature depends on a single column.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import ndtr
@@ -38,6 +38,7 @@ from sklearn.tree import (
 )
 
 from skcircuits.circuits import Circuit
+from skcircuits.circuits.inputs._gaussian_integrals import MAX_BOUNDED, log_standard_box
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
@@ -65,6 +66,12 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 SAME_CUT = 1e-9  # relative difference of a cut and an integer that are the same
 UNKNOWN = 256  # in place of the code of a category, of which histogram boosting has fewer
 MAX_ROWS = 256  # per task: their pairs stay in some tens of megabytes
+MAX_BOXES = 2**14  # at once, times components: they stay in the cache
+BOXES_PER_INTEGRAL = 16
+# Boxes of three missing numbers, times components, that a row may need: each is an integral of
+# boxes of two, and draws take less time than more of them
+MAX_INTEGRALS = 512
+LARGEST = 1.0 - 1e-15  # correlation of two numbers
 MODELS = (
     AdaBoostClassifier,
     DecisionTreeClassifier,
@@ -91,6 +98,8 @@ class Splits:
     cut: FloatArray  # (n_nodes,), NaN for categories
     upper: FloatArray  # (n_nodes,)
     up_is_left: BoolArray  # (n_nodes,), for features that fall in the column
+    used: BoolArray  # (s, n_columns), the sets of numerical columns that boxes of leaves bound
+    n_leaves: IntArray  # (s,), with that set
     inside: dict[int, BoolArray]  # (n_nodes, n_states), in the node's box, by column
     chosen: dict[int, BoolArray]  # (n_nodes, n_states), that go left, by column
 
@@ -122,16 +131,21 @@ class Splits:
             cut,
             np.full(n_nodes, np.inf),
             slope < 0,
+            np.zeros((0, len(features.slopes)), dtype=bool),
+            np.zeros(0, dtype=np.int64),
             inside,
             chosen,
         )
-        splits._bound(trees)
-        return splits
+        used, n_leaves = np.unique(splits._bound(trees), axis=0, return_counts=True)
+        return replace(splits, used=used, n_leaves=n_leaves)
 
-    def _bound(self, trees: Trees) -> None:
-        """Hand the bounds of all columns from the roots to the leaves, level by level."""
-        nodes = trees.roots
-        n_columns = int(self.column.max(initial=0)) + 1
+    def _bound(self, trees: Trees) -> BoolArray:
+        """Hand the bounds of all columns from the roots to the leaves, level by level.
+
+        Returns the numerical columns that are bounded at each leaf, shape (n_leaves, n_columns).
+        """
+        nodes, used = trees.roots, [self.used]
+        n_columns = self.used.shape[1]
         lower = np.full((len(nodes), n_columns), -np.inf)
         upper = np.full((len(nodes), n_columns), np.inf)
         states = {
@@ -139,6 +153,7 @@ class Splits:
         }
         while len(nodes):
             inner = trees.left[nodes] >= 0
+            used.append(np.isfinite(lower[~inner]) | np.isfinite(upper[~inner]))
             nodes, lower, upper = nodes[inner], lower[inner], upper[inner]
             states = {j: mask[inner] for j, mask in states.items()}
             at = np.arange(len(nodes)), self.column[nodes]
@@ -158,6 +173,7 @@ class Splits:
             nodes = np.concatenate([below, above])
             lower, upper = np.vstack([lower, cut_lower]), np.vstack([cut_upper, upper])
             states = {j: np.vstack([goes_left[j], goes_right[j]]) for j in states}
+        return np.vstack(used)
 
     def _kept(self, column: int, nodes: IntArray, left: bool) -> BoolArray:
         """States of a column that a side of each node keeps: all where it splits another."""
@@ -189,14 +205,64 @@ def _sources(features: AdditiveFunction) -> IntArray:
     return matters.argmax(axis=0)
 
 
+class Pairs(NamedTuple):
+    """Pairs of a row and a node that it may reach, and the box of the row's missing numbers.
+
+    Only joint Gaussians need the box; others have it over no columns.
+    """
+
+    rows: IntArray  # (q,)
+    nodes: IntArray  # (q,)
+    mass: FloatArray  # (q, K), probability of the component and of reaching the node
+    columns: IntArray  # (q, r), that the box bounds, -1 for none
+    lower: FloatArray  # (q, r)
+    upper: FloatArray  # (q, r)
+    inside: FloatArray  # (q, K) or (q, 0), probability of the box given the component
+
+    @classmethod
+    def at(cls, nodes: IntArray, weights: FloatArray, n_bounded: int) -> Pairs:
+        """Pair every row with every node, by the weights (n, K) of its components."""
+        n_rows, n_pairs = len(weights), len(weights) * len(nodes)
+        rows = np.repeat(np.arange(n_rows), len(nodes))
+        shape = n_pairs, n_bounded
+        return cls(
+            rows,
+            np.tile(nodes, n_rows),
+            weights[rows],
+            np.full(shape, -1),
+            np.full(shape, -np.inf),
+            np.full(shape, np.inf),
+            np.ones((n_pairs, weights.shape[1] if n_bounded else 0)),
+        )
+
+    def take(self, chosen: Any) -> Pairs:
+        """Keep some pairs, by a mask."""
+        return Pairs._make(values[chosen] for values in self)
+
+    @staticmethod
+    def joined(parts: Sequence[Pairs]) -> Pairs:
+        """Put pairs one after another."""
+        return Pairs._make(map(np.concatenate, zip(*parts, strict=True)))
+
+
 class _Branches(Protocol):
-    """Probabilities of going left at splits on missing columns."""
+    """Probabilities of both ways at splits on missing columns."""
 
-    def weights(self) -> FloatArray:
-        """Probabilities of the components given the observed cells, shape (n, K)."""
+    def start(self, roots: IntArray) -> Pairs:
+        """Pair every row with the root of every tree."""
 
-    def left(self, rows: IntArray, nodes: IntArray) -> FloatArray:
-        """Probability of going left inside each node's box, shape (n_pairs, K)."""
+    def split(self, pairs: Pairs, trees: Trees) -> list[Pairs]:
+        """Send pairs at splits on missing columns to both children."""
+
+
+def _to_children(pairs: Pairs, trees: Trees, left: FloatArray) -> list[Pairs]:
+    """Send pairs to both children, by the probabilities (q, K) of going left."""
+    mass = left * pairs.mass
+    # The complement, not a probability of its own: the masses of a row sum to one
+    return [
+        pairs._replace(nodes=trees.left[pairs.nodes], mass=mass),
+        pairs._replace(nodes=trees.right[pairs.nodes], mass=pairs.mass - mass),
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,47 +272,151 @@ class TableBranches:
     responsibilities: FloatArray
     table: FloatArray
 
-    def weights(self) -> FloatArray:
-        """Probabilities of the components given the observed cells, shape (n, K)."""
-        return self.responsibilities
+    def start(self, roots: IntArray) -> Pairs:
+        """Pair every row with the root of every tree."""
+        return Pairs.at(roots, self.responsibilities, 0)
 
-    def left(self, rows: IntArray, nodes: IntArray) -> FloatArray:
-        """Probability of going left inside each node's box, shape (n_pairs, K)."""
-        return self.table[nodes]
+    def split(self, pairs: Pairs, trees: Trees) -> list[Pairs]:
+        """Send pairs at splits on missing columns to both children."""
+        return _to_children(pairs, trees, self.table[pairs.nodes])
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianBranches:
-    """Branches of rows that miss one number: its conditional distribution is normal."""
+    """Branches of rows whose missing numbers are normal given the component."""
 
     responsibilities: FloatArray
-    means: FloatArray  # (n, K)
-    stds: FloatArray  # (n, K)
+    numbers: MissingNumbers
     splits: Splits
     states: dict[int, FloatArray]  # probability of going left at categorical splits
 
-    def weights(self) -> FloatArray:
-        """Probabilities of the components given the observed cells, shape (n, K)."""
-        return self.responsibilities
+    def start(self, roots: IntArray) -> Pairs:
+        """Pair every row with the root of every tree."""
+        return Pairs.at(roots, self.responsibilities, MAX_BOUNDED)
 
-    def left(self, rows: IntArray, nodes: IntArray) -> FloatArray:
-        """Probability of going left inside each node's box, shape (n_pairs, K)."""
-        splits = self.splits
-        result = np.empty((len(rows), self.means.shape[1]))
-        is_number = ~np.isnan(splits.cut[nodes])
-        own = nodes[is_number]
-        means, stds = self.means[rows[is_number]], self.stds[rows[is_number]]
-        bounds = [
-            ndtr((bound[own][:, None] - means) / stds)
-            for bound in (splits.lower, splits.cut, splits.upper)
-        ]
-        # Differences of far tails are zero: the component has no mass in the box
-        below = _ratio(bounds[1] - bounds[0], bounds[2] - bounds[0])
-        result[is_number] = np.where(splits.up_is_left[own][:, None], 1.0 - below, below)
+    def split(self, pairs: Pairs, trees: Trees) -> list[Pairs]:
+        """Send pairs at splits on missing columns to both children."""
+        column, is_number = self.splits.column, ~np.isnan(self.splits.cut[pairs.nodes])
+        parts = self._by_cuts(pairs.take(is_number), trees)
         for j, table in self.states.items():
-            here = ~is_number & (splits.column[nodes] == j)
-            result[here] = table[nodes[here]]
+            own = pairs.take(~is_number & (column[pairs.nodes] == j))
+            # Categories are independent of the numbers within a component
+            parts += _to_children(own, trees, table[own.nodes])
+        return parts
+
+    def _by_cuts(self, pairs: Pairs, trees: Trees) -> list[Pairs]:
+        """Cut the boxes of pairs at splits on missing numbers."""
+        nodes, splits = pairs.nodes, self.splits
+        column, cut = splits.column[nodes], splits.cut[nodes]
+        is_free_or_same = (pairs.columns < 0) | (pairs.columns == column[:, None])
+        at = np.arange(len(nodes)), is_free_or_same.argmax(axis=1)
+        columns, lower, upper = pairs.columns.copy(), pairs.lower.copy(), pairs.upper.copy()
+        columns[at] = column
+        lower[at], upper[at] = np.maximum(lower[at], cut), np.minimum(upper[at], cut)
+        inside = self.numbers.box_probability(pairs.rows, columns, pairs.lower, upper)
+        mass = pairs.mass * _ratio(inside, pairs.inside)
+        left, right = trees.left[nodes], trees.right[nodes]
+        below, above = np.where(splits.up_is_left[nodes], (right, left), (left, right))
+        # The complement, not a probability of its own: the masses of a row sum to one
+        return [
+            Pairs(pairs.rows, below, mass, columns, pairs.lower, upper, inside),
+            Pairs(
+                pairs.rows,
+                above,
+                pairs.mass - mass,
+                columns,
+                lower,
+                pairs.upper,
+                np.maximum(pairs.inside - inside, 0.0),
+            ),
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class MissingNumbers:
+    """Conditional means and covariances of missing numbers, by row and column."""
+
+    means: FloatArray  # (K, n, p)
+    place: IntArray  # (n_columns,), of each column among the p numbers
+    rank: IntArray  # (n, p), of a number among those that the row misses
+    size: IntArray  # (n,), how many numbers the row misses
+    start: IntArray  # (n,), of the row's covariances (G, size, size) among the following
+    covariances: FloatArray  # (s,)
+    shape: IntArray  # (K,), distinct covariance of each component
+
+    @classmethod
+    def of(cls, conditioned: ConditionedRows, components: GaussianComponents) -> MissingNumbers:
+        """Arrange the conditional distributions of rows."""
+        _, n_rows, n_numbers = conditioned.means.shape
+        place = np.zeros(int(components.columns.max(initial=-1)) + 1, dtype=np.intp)
+        place[components.columns] = np.arange(n_numbers)
+        rank = np.zeros((n_rows, n_numbers), dtype=np.intp)
+        size, start = np.zeros((2, n_rows), dtype=np.intp)
+        parts, n_before = [np.zeros(0)], 0
+        for block in conditioned.blocks:
+            rows, pattern = block.group.rows, block.group.pattern
+            missing = block.group.missing[pattern]
+            n_missing = missing.shape[1]
+            rank[rows[:, None], missing] = np.arange(n_missing)
+            size[rows] = n_missing
+            covariances = block.distinct_covariances
+            covariances = covariances.reshape(n_missing, n_missing, -1, block.group.n_patterns)
+            start[rows] = n_before + pattern * covariances[..., 0].size
+            parts.append(covariances.transpose(3, 2, 0, 1).ravel())
+            n_before += covariances.size
+        shape = components.stack.shape
+        return cls(conditioned.means, place, rank, size, start, np.concatenate(parts), shape)
+
+    def mean(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        """Conditional means of columns (q,) that rows miss, shape (q, K)."""
+        return self.means[:, rows, self.place[columns]].T
+
+    def covariance(self, rows: IntArray, first: IntArray, second: IntArray) -> FloatArray:
+        """Conditional covariances of pairs of columns (q,) that rows miss, shape (q, K)."""
+        size = self.size[rows]
+        first, second = (self.rank[rows, self.place[columns]] for columns in (first, second))
+        within = self.start[rows] + first * size + second
+        return self.covariances[within[:, None] + (size**2)[:, None] * self.shape]
+
+    def box_probability(
+        self, rows: IntArray, columns: IntArray, lower: FloatArray, upper: FloatArray
+    ) -> FloatArray:
+        """Probabilities (q, K) of boxes of missing numbers, to an absolute 1e-14."""
+        result = np.empty((len(rows), len(self.means)))
+        n_bounded = (columns >= 0).sum(axis=1)
+        for size in np.unique(n_bounded).tolist():
+            chosen = np.flatnonzero(n_bounded == size)
+            n_cases = len(self.means) * (BOXES_PER_INTEGRAL if size == MAX_BOUNDED else 1)
+            at_most = max(1, MAX_BOXES // n_cases)
+            for chunk in memory_bound_chunks(len(chosen), 1, at_most=at_most):
+                own = chosen[chunk]
+                ends = np.stack([lower[own, :size], upper[own, :size]])
+                result[own] = self._box_probability(rows[own], columns[own, :size], ends)
         return result
+
+    def _box_probability(self, rows: IntArray, columns: IntArray, ends: FloatArray) -> FloatArray:
+        """Probabilities of boxes with ends (2, q, r)."""
+        size = columns.shape[1]
+        means = np.stack([self.mean(rows, own) for own in columns.T])  # (r, q, K)
+        covariances = np.stack(
+            [[self.covariance(rows, one, other) for other in columns.T] for one in columns.T]
+        )
+        stds = np.sqrt(covariances[np.arange(size), np.arange(size)])
+        low, high = (ends.transpose(0, 2, 1)[..., None] - means) / stds
+        if size == 1:
+            return np.asarray(ndtr(high[0]) - ndtr(low[0]))
+        # Numbers that determine each other but for rounding have no more than this correlation
+        correlations = np.clip(covariances / (stds[:, None] * stds), -LARGEST, LARGEST)
+        correlations[np.arange(size), np.arange(size)] = 1.0
+        logs = log_standard_box(
+            low.reshape(size, -1),
+            high.reshape(size, -1),
+            correlations.reshape(size, size, -1),
+            least_mass=0.0,
+        )
+        # A side of a box may have no width but for the rounding of its cuts
+        is_empty = (high <= low).any(axis=0)
+        return np.where(is_empty, 0.0, np.exp(logs).reshape(is_empty.shape))
 
 
 def _ratio(part: FloatArray, whole: FloatArray) -> FloatArray:
@@ -276,20 +446,36 @@ class TreeForm:
     @property
     def name(self) -> str:
         """Description of the form, and of the rows that it covers."""
-        if isinstance(self.components, Components):
-            return "probabilities of leaves"
-        return "probabilities of leaves where one number is missing, draws elsewhere"
+        exact = "probabilities of leaves"
+        if isinstance(self.components, GaussianComponents):
+            everything = np.ones((1, len(self.components.columns)), dtype=bool)
+            if not self._is_exact(self.components, everything).all():
+                return f"{exact} where these bound few missing numbers, draws elsewhere"
+        return exact
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
-        """All rows, or those that miss at most one number."""
+        """All rows, or those of which leaves bound few missing numbers."""
         covered = is_plainly_missing(rows)
         if with_variance:
             steps = self.steps
             return covered & False if steps is None else steps.covers(rows, with_variance=True)
         if isinstance(self.components, GaussianComponents):
-            missing = np.isnan(rows.cells[:, self.components.columns]).sum(axis=1)
-            covered &= missing <= 1
+            missing = np.isnan(rows.cells[:, self.components.columns])
+            own = np.flatnonzero(covered & (missing.sum(axis=1) >= MAX_BOUNDED))
+            covered[own] = self._is_exact(self.components, missing[own])
         return covered
+
+    def _is_exact(self, components: GaussianComponents, missing: BoolArray) -> BoolArray:
+        """Tell which rows, by their missing numbers (n, p), have leaves that bound few of them."""
+        used = self.splits.used[:, components.columns]
+        most, n_integrals = np.zeros((2, len(missing)))
+        for chunk in memory_bound_chunks(len(used), 8 * len(missing)):
+            # Counts are exact in single precision
+            common = missing.astype(np.float32) @ used[chunk].T.astype(np.float32)
+            most = np.maximum(most, common.max(axis=1, initial=0.0))
+            n_integrals += (common == MAX_BOUNDED) @ self.splits.n_leaves[chunk]
+        few = n_integrals * len(components) <= MAX_INTEGRALS
+        return np.asarray((most < MAX_BOUNDED) | ((most == MAX_BOUNDED) & few))
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
         chunks = list(memory_bound_chunks(len(rows), 2**20, at_most=MAX_ROWS))
@@ -318,8 +504,8 @@ class TreeForm:
             return TableBranches(weights, self.tables[-1])
         conditioned = self.components.conditioned(rows.evidence)
         weights = np.ascontiguousarray(conditioned.weights.T)
-        means, stds = missing_number(conditioned)
-        return GaussianBranches(weights, means, stds, self.splits, self.tables)
+        numbers = MissingNumbers.of(conditioned, self.components)
+        return GaussianBranches(weights, numbers, self.splits, self.tables)
 
 
 def _descend(
@@ -331,49 +517,37 @@ def _descend(
 ) -> FloatArray:
     """Send rows down all trees at once; sum the leaves by their probabilities, (n, k)."""
     n_rows, n_outputs = len(features), trees.value.shape[1]
-    rows = np.repeat(np.arange(n_rows), len(trees.roots))
-    nodes = np.tile(trees.roots, n_rows)
-    mass = branches.weights()[rows]
+    pairs = branches.start(trees.roots)
     result = np.zeros((n_outputs, n_rows))
-    while len(nodes):
-        is_leaf = trees.left[nodes] < 0
-        if is_leaf.any():
-            # Components are mixed at the leaves: until there each has its own probability
-            leaf_mass = mass[is_leaf].sum(axis=1)
-            for output, values in zip(result, trees.value.T):
-                output += np.bincount(
-                    rows[is_leaf], leaf_mass * values[nodes[is_leaf]], minlength=n_rows
-                )
-            rows, nodes, mass = rows[~is_leaf], nodes[~is_leaf], mass[~is_leaf]
-        open_ = missing[rows, splits.column[nodes]]
-        seen = ~open_
-        to_left = trees.goes_left(nodes[seen], rows[seen], features)
-        onwards = np.where(to_left, trees.left[nodes[seen]], trees.right[nodes[seen]])
-        left = branches.left(rows[open_], nodes[open_]) * mass[open_]
-        # The complement, not a probability of its own: the masses of a row sum to one
-        right = mass[open_] - left
-        rows = np.concatenate([rows[seen], rows[open_], rows[open_]])
-        nodes = np.concatenate([onwards, trees.left[nodes[open_]], trees.right[nodes[open_]]])
-        mass = np.concatenate([mass[seen], left, right])
+    while len(pairs.nodes):
+        _follow_observed(trees, splits, features, missing, pairs)
+        is_leaf = trees.left[pairs.nodes] < 0
+        rows, nodes = pairs.rows[is_leaf], pairs.nodes[is_leaf]
+        # Components are mixed at the leaves: until there each has its own probability
+        leaf_mass = pairs.mass[is_leaf].sum(axis=1)
+        for output, values in zip(result, trees.value.T):
+            output += np.bincount(rows, leaf_mass * values[nodes], minlength=n_rows)
+        pairs = Pairs.joined(branches.split(pairs.take(~is_leaf), trees))
         # Impossible branches are dropped
-        n_seen = int(seen.sum())
-        kept = np.concatenate([np.ones(n_seen, dtype=bool), (mass[n_seen:] > 0).any(axis=1)])
-        if not kept.all():
-            rows, nodes, mass = rows[kept], nodes[kept], mass[kept]
+        possible = (pairs.mass > 0).any(axis=1)
+        if not possible.all():
+            pairs = pairs.take(possible)
     return result.T
 
 
-def missing_number(conditioned: ConditionedRows) -> tuple[FloatArray, FloatArray]:
-    """Conditional mean and standard deviation of the one missing number, (n, K)."""
-    n_components, n_rows, _ = conditioned.means.shape
-    # Complete rows do not use theirs
-    means, stds = np.zeros((n_rows, n_components)), np.ones((n_rows, n_components))
-    for block in conditioned.blocks:
-        rows, missing = block.group.rows, block.group.missing[:, 0][block.group.pattern]
-        means[rows] = conditioned.means[:, rows, missing].T
-        spread = np.abs(block.roots[0, 0]).reshape(n_components, -1)
-        stds[rows] = spread[:, block.group.pattern].T
-    return means, stds
+def _follow_observed(
+    trees: Trees, splits: Splits, features: FloatArray, missing: BoolArray, pairs: Pairs
+) -> None:
+    """Move pairs on to where their row is in a leaf or misses the column of the split."""
+    active = np.arange(len(pairs.nodes))
+    while True:
+        nodes, rows = pairs.nodes[active], pairs.rows[active]
+        goes_on = (trees.left[nodes] >= 0) & ~missing[rows, splits.column[nodes]]
+        active, nodes, rows = active[goes_on], nodes[goes_on], rows[goes_on]
+        if not len(active):
+            return
+        to_left = trees.goes_left(nodes, rows, features)
+        pairs.nodes[active] = np.where(to_left, trees.left[nodes], trees.right[nodes])
 
 
 def tree_features(single: Problem, X: FloatArray) -> FloatArray:
