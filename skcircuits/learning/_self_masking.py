@@ -10,7 +10,7 @@ linear in the conditional mean with the same slope b, so that b can be learned.
 Cells may as well be missing because of other columns (missing at random), on which the conditional
 mean depends. So four explanations of the missing cells of each column compete by their marginal
 likelihoods: nothing, the own value, one other column, all other columns. Either own values are the
-reason in all columns of the table, or in as many as learned.
+reason in all columns of the table, or one column is that of all others, or each has its own.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def may_depend(X: FloatArray, cardinalities: IntArray) -> bool:
     seen = ~np.isnan(X)
     means = np.where(seen, X, 0.0).sum(axis=0) / np.maximum(1, seen.sum(axis=0))
     blocks = _blocks(X, np.broadcast_to(means, X.shape), marginal)
-    evidences = _single_evidences(blocks, _indicators(X, columns), columns)
+    evidences = _average(_single_evidences(blocks, _indicators(X, columns), columns))
     return float(np.maximum(evidences, 0.0).sum()) >= _MIN_EVIDENCE
 
 
@@ -102,9 +102,9 @@ def learn_self_masking(
     columns = _explained_columns(np.isnan(X))
     if len(columns) == 0:
         return None
-    evidences, slopes = _explain(X, means, tables, columns)
+    evidences, singles, slopes = _explain(X, means, tables, columns)
     chances = np.zeros(X.shape[1])
-    chances[columns] = _own_chances(evidences)
+    chances[columns] = _own_chances(evidences, singles)
     if chances.max() <= 0.5:
         return None
     # A normal distribution times exp(b x) has its mean shifted by b times its variance; of two
@@ -207,27 +207,36 @@ def _regress(covariates: FloatArray, indicators: FloatArray) -> _Regression:
 def _single_evidences(
     blocks: list[FloatArray], indicators: FloatArray, columns: IntArray
 ) -> FloatArray:
-    """Evidence of each indicator (m,) that it depends on one column, whichever that is."""
+    """Evidence (d, m) of each indicator that it depends on one of the columns."""
     evidences = np.stack([_regress(block, indicators).evidences for block in blocks])
     # Not on the own one, whose missing cells the covariates show
     evidences[columns, np.arange(len(columns))] = -np.inf
-    return logsumexp(evidences) - np.log(len(blocks) - 1)
+    return evidences
+
+
+def _average(singles: FloatArray) -> FloatArray:
+    """Evidence of each indicator (m,) that it depends on one other column, whichever that is."""
+    return logsumexp(singles) - np.log(len(singles) - 1)
 
 
 def _explain(
     X: FloatArray, means: FloatArray, tables: Mapping[int, FloatArray], columns: IntArray
-) -> tuple[FloatArray, list[FloatArray]]:
-    """Log evidences (m, 4) of the explanations of some columns, and slopes of their own values."""
+) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
+    """Log evidences (m, 4) of the explanations of some columns, those of each other column (d, m).
+
+    And slopes of their own values.
+    """
     blocks, indicators = _blocks(X, means, tables), _indicators(X, columns)
     own_evidences, slopes = _explain_by_own(means / _scales(X), tables, indicators, columns)
     evidences = np.zeros((len(columns), 4))
     evidences[:, 1] = own_evidences
-    evidences[:, 2] = _single_evidences(blocks, indicators, columns)
+    singles = _single_evidences(blocks, indicators, columns)
+    evidences[:, 2] = _average(singles)
     # All other columns cost most, and matter only where the own value may be the reason
     for i in np.flatnonzero(own_evidences > 0.0):
         others = np.hstack([block for k, block in enumerate(blocks) if k != columns[i]])
         evidences[i, 3] = _regress(others, indicators[:, [i]]).evidences[0]
-    return evidences, slopes
+    return evidences, singles, slopes
 
 
 def _explain_by_own(
@@ -275,20 +284,32 @@ def _shared_slopes(own: FloatArray, indicators: FloatArray) -> tuple[FloatArray,
     return evidences[i, k] - loss, own_part * slopes + (1.0 - own_part) * _SLOPES[i]
 
 
-def _own_chances(evidences: FloatArray) -> FloatArray:
+def _own_chances(evidences: FloatArray, singles: FloatArray) -> FloatArray:
     """Probability (m,) that the own value explains the missing cells of a column."""
     weights = _PRIOR_COLUMNS / _PRIOR_COLUMNS.sum()
-    common = _chance_of_all(evidences, weights)
+    by_own, by_each = _chances_of_one_reason(evidences, singles, weights)
     for _ in range(_N_ITERATIONS):
         joint = evidences + np.log(weights)
         chances = np.exp(joint - logsumexp(joint.T)[:, None])
         weights = (chances.sum(axis=0) + _PRIOR_COLUMNS) / (len(chances) + _PRIOR_COLUMNS.sum())
-    return common + (1.0 - common) * chances[:, 1]
+    return by_own + by_each * chances[:, 1]
 
 
-def _chance_of_all(evidences: FloatArray, weights: FloatArray) -> float:
-    """Probability that own values explain all columns: those of one table often have one reason."""
-    own = evidences[:, 1].sum() + np.log(weights[1] / (1.0 - weights[1]))
+def _chances_of_one_reason(
+    evidences: FloatArray, singles: FloatArray, weights: FloatArray
+) -> tuple[float, float]:
+    """Probabilities that own values explain all columns, and that each column has its reason.
+
+    Columns of one table often have one reason: the remaining probability is that of one column on
+    which the cells of all others depend.
+    """
+    own = evidences[:, 1].sum() + np.log(weights[1])
+    # The column itself, if it has missing cells, depends on nothing
+    common = np.where(np.isneginf(singles), 0.0, singles).sum(axis=1)
+    other = float(logsumexp(common[:, None])[0]) - np.log(len(common)) + np.log(weights[2])
     rest = np.log(np.delete(weights, 1) / (1.0 - weights[1]))
-    others = logsumexp((np.delete(evidences, 1, axis=1) + rest).T).sum()
-    return float(np.exp(own - np.logaddexp(own, others)))
+    each = logsumexp((np.delete(evidences, 1, axis=1) + rest).T).sum()
+    each += np.log(1.0 - weights[1] - weights[2])
+    joint = np.array([own, other, each])
+    chances = np.exp(joint - logsumexp(joint[:, None])[0])
+    return float(chances[0]), float(chances[2])
