@@ -173,7 +173,7 @@ def figure_3():
             "of the samples without weights. The exact marginals of these models are known. The "
             "table shows in how many runs of 20 samples the weights are worse than none, and the "
             "mean Hellinger distance of single marginals with and without weights (the mean over "
-            "runs).",
+            "runs). The rule was chosen on other samples of these models.",
             *_warned_runs(lines_of("figure3_warnings")),
         ]
     )
