@@ -538,7 +538,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
     def _check(self, problem, state, metric, names):
         """Compare means and variances with the target; correct them, or warn of them."""
-        n_particles = len(state.particles)
+        self.corrected_, n_particles = False, len(state.particles)
         # A single particle stands for a mode, not for a distribution.
         if n_particles == 1 or state.particles.size > MAX_DIAGNOSED:
             return state

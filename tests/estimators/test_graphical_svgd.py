@@ -602,6 +602,7 @@ def test_variances_of_few_particles_are_told(chain, n_particles, is_told):
     is_small = (sampler.particles_.var(axis=0) < np.diag(chain.covariance_) / 1.5).any()
     assert is_small == (is_told or n_particles == 1)
     assert any("too small" in str(item.message) for item in caught) == is_told
+    assert not sampler.corrected_
 
 
 @pytest.mark.parametrize("kind", ["covariance", "array"])

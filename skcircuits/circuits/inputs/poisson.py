@@ -163,7 +163,7 @@ def _log_sum(first: FloatArray, last: FloatArray, rates: FloatArray) -> FloatArr
     # Terms fall geometrically away from the rate: the sum ends soon
     while True:
         # Masses of neighbours: p(k + 1) / p(k) = rate / (k + 1)
-        ratio = ratio * np.where(is_above, rates / (count + 1.0), count / rates)
+        ratio = ratio * np.where(is_above, rates, count) / np.where(is_above, count + 1.0, rates)
         count = count + step
         n_terms = n_terms - 1.0
         term = np.where(n_terms >= 0, ratio, 0.0)

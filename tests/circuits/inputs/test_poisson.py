@@ -188,6 +188,16 @@ def test_beyond_all_counts_is_no_mass():
     np.testing.assert_allclose(p.log_prob_box([[2.0]], [[np.inf]]), stats.poisson(3.0).logsf(1))
 
 
+@pytest.mark.filterwarnings("error")
+def test_sums_of_some_intervals_go_on_after_others_end():
+    p = Circuit(Poisson(0, 1e4))
+    found = p.log_prob_box([[0.0], [5e3]], [[3.0], [5.2e3]])
+    for value, counts in zip(found, [np.arange(4), np.arange(5000, 5201)]):
+        np.testing.assert_allclose(value, logsumexp(stats.poisson(1e4).logpmf(counts)), rtol=1e-11)
+    p = Circuit(Poisson(0, 1e-300))
+    assert p.log_prob_box([[1e15]], [[1e15 + 3]])[0] == p.log_prob([[1e15]])[0]
+
+
 COUNTS = np.stack(np.meshgrid(np.arange(90.0), [0.0, 1.0], np.arange(140.0), indexing="ij"), -1)
 COUNTS = COUNTS.reshape(-1, 3)
 
