@@ -259,6 +259,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         if kept:
             experts = [experts[k] for k in kept]
             weights = None if weights is None else weights[kept]
+            bounds = None if bounds is None else tuple(ends[kept] for ends in bounds)
         known, is_categorical = self._as_known(rows), self._schema.is_categorical
         try:
             means, tables = predict_in_turns(experts, known, is_categorical, bounds, weights, rng)

@@ -735,10 +735,33 @@ def test_numbers_far_off_predict_nothing_and_stay(far):
     assert np.ptp(imputer.transform(rows)[:, 1]) < 1e-12
 
 
+def test_numbers_far_off_in_money_alone_do_not_limit_means_on_the_scale_of_logarithms():
+    """Taxes of large incomes were cut off: the only larger one seen is far off in its units."""
+    rng = np.random.default_rng(0)
+    income = np.round(np.exp(9.5 + 0.6 * rng.normal(size=400)))
+    income[0] = 1e7
+    tax = np.round(0.2 * income * np.exp(0.1 * rng.normal(size=400)))
+    job = (np.log(income) + rng.normal(size=400) > 9.5).astype(float)
+    X = np.column_stack([income, tax, job])
+    X[rng.random(X.shape) < 0.1] = np.nan
+    X[0, :2] = income[0], tax[0]
+    imputer = CircuitImputer(categorical_features=[2], random_state=0).fit(X)
+    imputed = imputer.transform(np.array([[6e5, np.nan, 1.0]]))[0, 1]
+    near = np.sort(X[~np.isnan(X[:, 1]), 1])[:-1]
+    beyond = near.max() + near.std()
+    assert 1.2 * beyond < imputed < 2.4e5
+    density = imputer.density_
+    highest = [ends[1] for ends in density._mean_bounds[1]]
+    is_mapped = [getattr(own, "transformation", None) == "johnson" for own in density.densities_]
+    assert any(is_mapped)
+    # Others have no scale on which such a row is ordinary
+    assert all((high > tax[0]) == own for high, own in zip(highest, is_mapped, strict=True))
+
+
 def test_averaged_means_stay_within_their_bounds():
     experts = [(1.0, Circuit(Gaussian(0, 3.0, 1.0)))] * 6
     weights = np.array([[0.3], [0.1], [0.1], [0.2], [0.2], [0.1]])
-    bounds = np.full((2, 1), 3.0)
+    bounds = np.full((2, 6, 1), 3.0)
     means, _ = averages(experts, np.array([[np.nan]]), np.array([False]), bounds, weights)
     assert means.item() == 3.0
 

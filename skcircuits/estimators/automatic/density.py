@@ -37,7 +37,12 @@ from skcircuits.learning.gaussian_mixture._categories import max_cells
 from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
-from skcircuits.learning.gaussian_mixture._table import MixtureTable, near_range, without_far
+from skcircuits.learning.gaussian_mixture._table import (
+    MixtureTable,
+    mapped_near_range,
+    near_range,
+    without_far,
+)
 from skcircuits.tabular._schema import grouped_rows, learn_groups
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
@@ -187,8 +192,9 @@ class AutomaticDensity(CircuitDensity):
     def _fit_rows(self, rows, generator):
         seed = int(generator.integers(np.iinfo(np.int32).max))
         self._column_weights = self._mean_bounds = self._near = None
+        whole = rows
         if self.selection == "cells":
-            self._near = self._near_ranges(rows)
+            self._near = self._near_ranges(rows, near_range)
             rows = replace(rows, X=without_far(rows.X, self._near))
         found = self._thresholds(rows)
         self.thresholds_ = {
@@ -207,7 +213,7 @@ class AutomaticDensity(CircuitDensity):
             circuits = [with_decided(circuit, columns, found) for circuit in circuits]
         self.circuit_, self._circuits = mixed(circuits, self.weights_), circuits
         if self.selection == "cells" and len(self.densities_) > 1:
-            self._mean_bounds = mean_bounds(np.where(self._schema.is_categorical, np.nan, rows.X))
+            self._mean_bounds = self._bounds_of_means(rows, whole)
         if self.selection == "log_likelihood":  # imputers never evaluate the whole mixture
             self.log_likelihood_ = self._mean_log_likelihood(rows)
 
@@ -215,11 +221,28 @@ class AutomaticDensity(CircuitDensity):
         # The densities have them already, and the columns of theirs that are codes have none
         self._n_given = sum(density._n_given for density in self.densities_)
 
-    def _near_ranges(self, rows):
-        """Bounds (2, d) of numbers that are not far off, which predict no other cells."""
-        near = np.array([near_range(column, rows.weight) for column in rows.X.T]).T
+    def _near_ranges(self, rows, measure):
+        """Bounds (2, d) of numbers that are not far off by a measure, and so may predict cells."""
+        near = np.array([measure(column, rows.weight) for column in rows.X.T]).T
         near[:, self._schema.is_categorical] = [[-np.inf], [np.inf]]
         return near
+
+    def _bounds_of_means(self, rows, whole):
+        """Least and largest means (K, d) by each density, from rows with and without far cells.
+
+        Densities over transformed columns may say means as large as numbers that are far off only
+        in the units of the column.
+        """
+
+        def bounds(X):
+            return mean_bounds(np.where(self._schema.is_categorical, np.nan, X))
+
+        own = transformed = bounds(rows.X)
+        if rows.X is not whole.X:
+            near = self._near_ranges(whole, mapped_near_range)
+            transformed = bounds(without_far(whole.X, near))
+        each = [transformed if expert.is_transformed else own for expert in self._weights]
+        return tuple(np.stack(ends) for ends in zip(*each, strict=True))
 
     def _evidence(self, X):
         known = super()._evidence(X)

@@ -89,10 +89,10 @@ def complete_rows(
 
     `experts`: pairs of a weight and a circuit; `circuit`: their mixture; `is_categorical`: mask of
     the columns whose cells are codes (integers may be states of a circuit, yet numbers); `bounds`:
-    the least and the largest means of columns, (d,) each, or None; `column_weights` (K, d): of the
-    experts' answers to each column, None for the same in all; `self_masking`: how missing cells
-    differ from what the others tell, or None; `integers`: columns whose most probable cells are
-    integers though the circuit has densities there.
+    the least and the largest means by each expert, (K, d) each, or None; `column_weights` (K, d):
+    of the experts' answers to each column, None for the same in all; `self_masking`: how missing
+    cells differ from what the others tell, or None; `integers`: columns whose most probable cells
+    are integers though the circuit has densities there.
     """
     if strategy == "mpe":
 
@@ -180,7 +180,10 @@ def averages(experts, X, is_categorical, bounds, column_weights):
     """
     answers, weights = _answers(experts, X, Circuit._mean_and_marginals)
     if bounds is not None:
-        answers = [(np.clip(means, *bounds), tables) for means, tables in answers]
+        answers = [
+            (np.clip(means, *own), tables)
+            for (means, tables), *own in zip(answers, *bounds, strict=True)
+        ]
     weights = np.repeat(weights[:, :, None], X.shape[1], axis=2)
     if column_weights is not None:
         own = (weights > 0.0) * column_weights[:, None]
@@ -189,7 +192,8 @@ def averages(experts, X, is_categorical, bounds, column_weights):
         weights = np.where(total > 0.0, own / np.where(total > 0.0, total, 1.0), weights)
     means = sum(own * found for own, (found, _) in zip(weights, answers, strict=True))
     if bounds is not None:
-        means = np.clip(means, *bounds)  # weights have sum one up to rounding
+        # Weights have sum one up to rounding
+        means = np.clip(means, bounds[0].min(axis=0), bounds[1].max(axis=0))
     tables = {}
     for j in np.flatnonzero(is_categorical).tolist():
         missing = np.flatnonzero(np.isnan(X[:, j]))

@@ -148,7 +148,7 @@ class BaseDensity(
     _is_draw = False
     _integers: ClassVar[dict] = {}  # by column whose integers are states, with those in between
     _counts_rows = False  # rows are held out, or learned in blocks: integer weights are rows, too
-    # Where answers are averaged: least and largest means (d,) of columns, and weights (K, d)
+    # Where answers are averaged: least and largest means (K, d) by each, and weights (K, d)
     _mean_bounds = None
     _column_weights = None
     _model = "circuit_"  # the attribute of the result; the others describe the table

@@ -43,6 +43,7 @@ _FINER, _REPEATED = (1.0, 300.0, 9e4), 0.05
 # Numbers are far off if they are so many times as far from the median as all others, of which there
 # are more than these
 _FAR_RATIO, _FEW_VALUES = 10.0, 12
+_FAR_MAPPED_RATIO = 4.0  # where columns are nearly normal: their tails are short
 # Most of the rows that may have them, and that so few different ones may have: a single one stands
 # for missing cells, perhaps, and three are no cluster
 _FAR_FRACTION, _FEW_FAR_FRACTION, _FEW_FAR = 0.01, 0.05, 3
@@ -210,8 +211,12 @@ def _cut_blocks(missing: BoolArray) -> list[slice]:
     return blocks or [slice(0, 0)]
 
 
-def near_range(cells: FloatArray, weights: FloatArray) -> tuple[float, float]:
+def near_range(
+    cells: FloatArray, weights: FloatArray, ratio: float = _FAR_RATIO
+) -> tuple[float, float]:
     """Bounds of the cells (n,) of a column that are not far off, infinite where all are near.
+
+    Cells are far off if they are `ratio` times as far from the median as all others.
 
     Examples
     --------
@@ -237,12 +242,29 @@ def near_range(cells: FloatArray, weights: FloatArray) -> tuple[float, float]:
     is_few = (beyond <= _FAR_FRACTION * total) | (first >= len(values) - _FEW_FAR)
     is_few &= beyond < _FEW_FAR_FRACTION * total
     with np.errstate(over="ignore"):
-        limits = _FAR_RATIO * distances[first - 1]
+        limits = ratio * distances[first - 1]
     is_far = is_few & (limits > 0.0) & (distances[first] >= limits)
     if not is_far.any():
         return nothing
     limit = float(limits[is_far.argmax()])
     return median - limit, median + limit
+
+
+def mapped_near_range(cells: FloatArray, weights: FloatArray) -> tuple[float, float]:
+    """Bounds of the cells (n,) that are not far off even where the others are nearly normal.
+
+    A number far off in a skewed column may be an ordinary one on the scale of its logarithms.
+    """
+    near = np.array(near_range(cells, weights))[:, None]
+    if np.isinf(near).all():
+        return -np.inf, np.inf
+    # Numbers far off must not decide on the scale on which they are
+    sinh_map = fit_sinh_map(without_far(cells[:, None], near), weights)
+    mapped = near_range(sinh_map.normal(cells[:, None])[:, 0], weights, _FAR_MAPPED_RATIO)
+    if np.isinf(mapped).all():
+        return -np.inf, np.inf
+    ends = sinh_map.cells(np.array(mapped)[:, None])
+    return float(np.minimum(near, ends)[0, 0]), float(np.maximum(near, ends)[1, 0])
 
 
 def without_far(X: FloatArray, near: FloatArray) -> FloatArray:

@@ -1,7 +1,11 @@
 import numpy as np
 import pytest
 
-from skcircuits.learning.gaussian_mixture._table import near_range, without_far
+from skcircuits.learning.gaussian_mixture._table import (
+    mapped_near_range,
+    near_range,
+    without_far,
+)
 
 BULK = np.random.default_rng(0).normal(5.0, 2.0, size=200)
 
@@ -28,6 +32,17 @@ def test_few_numbers_far_from_all_others_are_outside(far):
 )
 def test_other_numbers_are_near(column):
     assert near_range(column, np.ones(len(column))) == (-np.inf, np.inf)
+
+
+def test_numbers_far_off_in_a_skewed_column_may_be_near_on_the_scale_of_its_logarithms():
+    skewed, weights = np.append(np.exp(BULK / 2.0), 4000.0), np.ones(201)
+    assert np.isfinite(near_range(skewed, weights)).all()
+    assert mapped_near_range(skewed, weights) == (-np.inf, np.inf)
+    skewed[-1] = 1e12  # not there either
+    assert mapped_near_range(skewed, weights)[1] < 1e12
+    # The normal ones are not bent
+    column = np.append(BULK, 9999.0)
+    np.testing.assert_allclose(mapped_near_range(column, weights), near_range(column, weights))
 
 
 def test_weights_are_rows_and_neither_units_nor_origins_matter():
