@@ -506,7 +506,11 @@ def _log_mixed(
 
 
 def log_leave_out(table: MixtureTable, rows: slice, centres: IntArray) -> FloatArray:
-    """Log of the remaining weight (K, n) of components without one copy of the row evaluated."""
+    """Log of the remaining weight (K, n) of components without one copy of the row evaluated.
+
+    Copies of a row of measurements are left out, too: they tell no more than one.
+    """
     weights = table.weights[rows]
-    left = safe_log(np.maximum(weights - 1.0, 0.0) / weights)
+    copies = weights if table.is_measured else 1.0
+    left = safe_log(np.maximum(weights - copies, 0.0) / weights)
     return np.where(centres[:, None] == table.source[rows], left, 0.0)

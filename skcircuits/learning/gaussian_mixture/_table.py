@@ -162,6 +162,12 @@ class MixtureTable:
         return max(1, len(self.weights) * len(self.cardinalities))
 
     @cached_property
+    def is_measured(self) -> bool:
+        """Whether most rows differ in one of several numbers: none is repeated by chance."""
+        n_values = max((len(np.unique(column)) for column in self.numbers.T), default=0)
+        return 2 * n_values > len(self.numbers) and self.numbers.shape[1] > 1
+
+    @cached_property
     def completeness(self) -> float:
         """Fraction of the numeric cells that are observed."""
         if not self.numbers.size:

@@ -274,3 +274,16 @@ def test_moments_of_one_unit_in_intervals(rate):
         assert mean[row] - offset == pytest.approx(expected, rel=1e-7, abs=1e-9)
         squares = weights @ (counts - offset - expected) ** 2
         assert variance[row] == pytest.approx(squares, rel=1e-6, abs=1e-9)
+
+
+def test_few_counts_at_a_high_rate_do_not_depend_on_other_units():
+    low = np.repeat([[1e9], [2e9], [3.0]], 100, axis=0)
+    evidence = Evidence(np.full(low.shape, np.nan), Box(low, low + 7.0))
+    both = 0.5 * Poisson(0, 1e9) + 0.5 * Poisson(0, 5.0)
+    layer = Circuit(both).plan.inputs[0][1]
+    moments = np.array(restrict(layer, evidence).moments())
+    for rate in (1e9, 5.0):
+        alone = restrict(Circuit(Poisson(0, rate)).plan.inputs[0][1], evidence).moments()
+        own = np.argmin(np.abs(layer.rates - rate))
+        np.testing.assert_allclose(moments[:, own], np.array(alone)[:, 0], rtol=1e-9, atol=1e-12)
+        assert (alone[0][0, :, 0] >= low[:, 0]).all() and (alone[0][0, :, 0] <= low[:, 0] + 7).all()

@@ -158,3 +158,13 @@ def test_they_predict_a_class_on_a_curved_surface():
     assert "rows" in [row["n_components"] for row in chosen if row["weight"] > 0.1]
     # .155 without kernels, .105 with them
     assert np.mean(imputer.transform(masked[800:])[:, 10] != X[800:, 10]) < 0.13
+
+
+def test_copies_of_measured_rows_are_no_evidence_for_a_narrow_kernel():
+    X, held_out = curved(150), curved(150, seed=1)
+    density = GaussianMixtureDensity(n_components="rows", random_state=0)
+    once = density.fit(X).score(held_out)
+    repeated = density.fit(np.tile(X, (3, 1))).score(held_out)
+    heavy = density.fit(X, sample_weight=np.linspace(2.0, 30.0, len(X))).score(held_out)
+    # With copies left in, both are below -1e5
+    assert repeated > once - 0.1 and heavy > once - 0.3

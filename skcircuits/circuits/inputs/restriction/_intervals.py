@@ -613,12 +613,13 @@ class _PoissonIntervals(RestrictedIntervals):
 
     def _tables(
         self, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
+    ) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
         """Counts around the most probable ones, (m, w), and their masses, which sum to one."""
         rates = np.maximum(self.layer.rates[units], _LEAST_RATE)
-        n_beside = int(_COUNT_STDS * np.sqrt(rates.max()) + _COUNTS_BESIDE)
-        steps = np.arange(1.0, n_beside + 1.0)
-        for part in row_slices(len(units), max(1, _MAX_COUNTS // n_beside)):
+        spread = _COUNT_STDS * np.sqrt(rates) + _COUNTS_BESIDE
+        n_beside = np.clip(high - np.maximum(low, 0.0), 0.0, spread).astype(np.int64)
+        for part in _parts_of_similar_width(n_beside):
+            steps = np.arange(1.0, n_beside[part].max() + 1.0)
             peak, rate = self._peaks(units[part], low[part], high[part])[:, None], rates[part, None]
             above = np.cumsum(np.log(rate / (peak + steps)), axis=1)
             below = np.cumsum(np.log(np.maximum(peak + 1.0 - steps, 0.5) / rate), axis=1)
@@ -674,6 +675,15 @@ class _PoissonIntervals(RestrictedIntervals):
             return None
         counts = np.arange(first, last + 1.0)
         return counts, log_mass_of_counts(counts, rates[:, None])
+
+
+def _parts_of_similar_width(widths: IntArray) -> Iterator[IntArray]:
+    """Indices of rows whose tables differ by less than a factor of two and fit into memory."""
+    octaves = np.frexp(widths)[1]
+    for octave in np.unique(octaves):
+        members = np.flatnonzero(octaves == octave)
+        for part in row_slices(len(members), max(1, _MAX_COUNTS // max(1, 1 << octave))):
+            yield members[part]
 
 
 def _merge(left: _Moments, right: _Moments) -> _Moments:
