@@ -60,8 +60,8 @@ TRIAL_STEPS = 20
 # Iterations that show whether several components may gain, and standard errors by which they are
 # behind then where they never do (40 generated tables)
 _FIRST_STEPS, _BEHIND = 5, 1.0
-# Whole trials, of those that predict cells best after the first iterations: pools of the best of
-# three are as good as of all a dozen (36 generated tables)
+# Whole trials, of those that predict cells best after the first iterations: pools from three of
+# them predict as well as pools from all twelve (36 generated tables)
 _MOST_TRIALS = 3
 _LEAST_GAIN = 0.01  # of the loss, or in nats, that several components must make
 _LARGE_GAIN = 0.3  # nats per row

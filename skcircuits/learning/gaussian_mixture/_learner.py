@@ -117,11 +117,11 @@ def learn_gaussian_mixture(
     state is at an optimum unless `max_iter` came first.
     """
     state = start or start_mixtures(table, n_components, settings, rng)[0]
-    asked = _rows_for_bandwidth(table) if settings.by_rows else table
+    evaluated = _rows_for_bandwidth(table) if settings.by_rows else table
     while not state.at_optimum and state.n_iter < settings.max_iter:
-        state = _step(asked, state, settings)
-        if asked is not table:
-            state = _as_of_more(state, table.total_weight / asked.total_weight)
+        state = _step(evaluated, state, settings)
+        if evaluated is not table:
+            state = _as_of_more(state, table.total_weight / evaluated.total_weight)
         yield state
     if start is None and n_components == 1:
         table.singles[_settings_of_single(settings)] = state
