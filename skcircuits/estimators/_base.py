@@ -97,13 +97,9 @@ MEMORY_ADVICE = (
 
 
 def fit_context(fit):
-    """Decorate a fit method: it succeeds, or leaves the estimator as it was.
-
-    Parameters are validated before, callbacks are torn down after. Whatever stops the fit, the
-    fitted attributes are those of the model before, all of them, or there are none. What a fit
-    grows in place (``_grown_in_place``, names of attributes) is dropped. Where memory ends, the
-    error has a note that says what would need less.
-    """
+    """Decorate a fit: it validates parameters, and succeeds or leaves the estimator as it was."""
+    # What a fit grows in place (`_grown_in_place`, names of attributes) is dropped if it fails.
+    # Where memory ends, the error has a note that says what would need less.
     checked = _fit_context(prefer_skip_nested_validation=True)(with_callbacks(fit))
 
     @wraps(fit)
@@ -248,10 +244,8 @@ class TableMixin:
         return self._schema.encode(X, getattr(self, "handle_unknown", "missing"))
 
     def _write_table(self, codes, schema, X, unseen=None):
-        """Give the output of `transform` for X: an array, or what ``set_output`` asks for.
-
-        `unseen` holds per column rows and cells of categories that have no code.
-        """
+        """Give the output of `transform` for X: an array, or what ``set_output`` asks for."""
+        # `unseen`: per column, rows and cells of categories that have no code
         if self._container == "default":
             return schema.decode_array(codes, unseen)
         # The names of arrays and indicators may repeat

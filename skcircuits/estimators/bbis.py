@@ -684,10 +684,7 @@ class BBISWeighter(
         return bool(fault)
 
     def _warn_of_target(self, samples):
-        """Warn of a density of the user that depends on other rows, or whose score is wrong.
-
-        Tell whether Stein's identity does not hold at the ends of its support.
-        """
+        """Warn of densities that depend on other rows, of wrong scores, and of mass at the ends."""
         if self._problem.is_learned or not is_continuous(self.target_):
             return False
         points = samples[self._problem.possible]

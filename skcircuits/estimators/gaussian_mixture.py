@@ -672,11 +672,9 @@ def _check_first_batch(n_samples, n_components):
 
 
 def _as_draw(settings, pool, total_weight):
-    """Iterate until the remaining gain is negligible compared with the sampling error.
-
-    The criterion is in nats over all rows, whatever their number: half a nat is a standard
-    deviation of a parameter. Several components are not determined as precisely.
-    """
+    """Iterate until the remaining gain is negligible compared with the sampling error."""
+    # In nats over all rows, whatever their number: half a nat is a standard deviation of a
+    # parameter. Several components are not determined as precisely.
     settings = replace(settings, is_draw=True)
     # With one component the posterior has one mode, and the way to it is short
     if any(candidate.n_components > 1 for candidate in pool):
@@ -702,10 +700,8 @@ def _moments(state, table):
 
 
 def _numeric_units(states, parts, columns, sinh_map):
-    """Input units of the numerical columns per component, of one family for the whole pool.
-
-    Units of one family stand in one layer, and have closed forms with one another.
-    """
+    """Input units of the numerical columns per component, of one family for the whole pool."""
+    # Units of one family stand in one layer, and have closed forms with one another
     n_components = sum(state.n_components for state in states)
     if not len(columns):
         return [[] for _ in range(n_components)]

@@ -484,10 +484,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
 
 def _imputation_bounds(min_value, max_value, X, schema):
-    """Lower and upper bounds of imputed values per column, each of shape (d,).
-
-    `X` are encoded training rows; categorical and unbounded columns have infinite bounds.
-    """
+    """Lower and upper bounds (d,) of imputed values, infinite for categories; X as encoded."""
     low = _bound("min_value", min_value, X, schema, -np.inf, np.fmin)
     high = _bound("max_value", max_value, X, schema, np.inf, np.fmax)
     # Crossed bounds would be clipped to one of them, silently

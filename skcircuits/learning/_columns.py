@@ -86,11 +86,9 @@ def describe_column(
     cardinality: int,
     point_masses: PointMasses = True,
 ) -> MixedColumn:
-    """Learn the facts about a column.
-
-    `cells` (n,), `weights` (n,). Without `point_masses` every number has a density, which a
-    coarse resolution bounds; with "frequent" ones, points of grids have, too.
-    """
+    """Learn the facts about a column of cells (n,) with weights (n,)."""
+    # Without `point_masses` every number has a density, which a coarse resolution bounds; with
+    # "frequent" ones, points of grids have, too
     seen = ~np.isnan(cells) & (weights > 0)
     cells, weights = cells[seen], weights[seen]
     if cardinality:
@@ -169,13 +167,9 @@ def frequencies(codes: FloatArray, n_categories: int) -> FloatArray:
 
 
 def smoothed_masses(counts: FloatArray, priors: FloatArray, smoothing: float) -> FloatArray:
-    """Probabilities (n_groups, n_categories) of categories in some groups of rows.
-
-    As many pseudo-rows in all groups as make rows that are left out of their group likeliest: few
-    where nearly all groups hold one category each.
-
-    `counts`, `priors` (n_groups, n_categories); `smoothing`: usual number of pseudo-rows.
-    """
+    """Probabilities (n_groups, n_categories) of categories in some groups of rows."""
+    # As many pseudo-rows in all groups as make rows that are left out of their group likeliest: few
+    # where nearly all groups hold one category each
     pseudo_rows = smoothing * np.array(PSEUDO_ROWS)[:, None, None]
     # Leave-one-out: each row's category is predicted without it
     others = counts - np.minimum(counts, 1.0) + pseudo_rows * priors
@@ -217,11 +211,9 @@ def _heavy_values(
 
 
 def _grid_points(values: FloatArray, total: float) -> FloatArray | None:
-    """Points of the coarsest grid that increasing values lie on; None where rows are too few.
-
-    Both integers and decimals are counted in the last decimal: the common divisor of their
-    differences is exact, and every point is the number that its decimals are read as.
-    """
+    """Points of the coarsest grid that increasing values lie on; None where rows are too few."""
+    # Both integers and decimals are counted in the last decimal: the common divisor of their
+    # differences is exact, and every point is the number that its decimals are read as
     if len(values) < 2 or np.abs(values).max() * 10.0**MAX_DECIMALS > 2.0**52:
         return None
     for decimals in range(MAX_DECIMALS + 1):
@@ -371,11 +363,8 @@ class ColumnCells:
     def choose_smoother(
         self, counts: FloatArray, pseudo_count: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Operator on counts under which left-out rows are most likely, and the prior it gives.
-
-        `counts` (n_states, n_cells): the rows of each state -> (n_cells, n_cells), (n_cells,).
-        A row that is left out of its state finds its own cell's count less one.
-        """
+        """Operator on counts (n_states, n_cells) and prior (n_cells,), by left-out rows."""
+        # A row that is left out of its state finds its own cell's count less one
         own, columns = np.minimum(counts, 1.0), counts.sum(axis=0)
         totals = np.maximum(counts.sum(axis=1, keepdims=True) - 1.0, 0.0) + pseudo_count
         spread = counts @ self._spreads  # (n_spreads, n_states, n_cells)
@@ -446,12 +435,9 @@ class ColumnCells:
 
 
 def sharp_breaks(values: FloatArray, codes: FloatArray, weights: FloatArray) -> FloatArray:
-    """Increasing numbers at which the frequencies of categories jump.
-
-    `values`, `codes`, `weights` (n,). Between two numbers lies a break if the rows next to it on
-    either side have other frequencies by the Bayesian information criterion, which counts the
-    place as a parameter, too.
-    """
+    """Increasing numbers at which the frequencies of categories jump; all arguments are (n,)."""
+    # Between two numbers lies a break if the rows next to it on either side have other frequencies
+    # by the Bayesian information criterion, which counts the place as a parameter, too
     seen = np.flatnonzero(~np.isnan(values) & ~np.isnan(codes) & (weights > 0))
     order = seen[np.argsort(values[seen], kind="stable")]
     values, weights = values[order], weights[order]

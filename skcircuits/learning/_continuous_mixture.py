@@ -48,10 +48,7 @@ _POINTS_TO_DRAW_FROM = 256  # a circuit of more takes longer than it completes r
 
 
 class Decoder:
-    """Two hidden layers of leaky rectifiers, then one logit per cell; columns are points.
-
-    `layers`: weight (n_out, n_in) and bias (n_out, 1) of each layer.
-    """
+    """Two hidden layers of leaky rectifiers, then one logit per cell; columns are points."""
 
     def __init__(self, features: TreeFeatures, layers: list[tuple[FloatArray, FloatArray]]) -> None:
         self.features = features
@@ -66,10 +63,7 @@ class Decoder:
         sizes: list[int],
         rng: np.random.Generator,
     ) -> Decoder:
-        """First parameters: every component begins near the same tables (n_cells,).
-
-        `sizes`: dimensions of the points and units of the hidden layers.
-        """
+        """First parameters: every component begins near the same tables (n_cells,)."""
         # Single precision: half the time of a step, and noise of batches is larger by far.
         single: type[np.floating] = np.float32
         layers = [
@@ -132,10 +126,9 @@ class Decoder:
 
 
 class ContinuousMixture:
-    """Mixture of trees, equally likely, one for every point (n_dimensions, n_components).
+    """Mixture of trees, equally likely, one for every point (n_dimensions, n_components)."""
 
-    Only decoder and points are stored, which are smaller than the tables by orders of magnitude.
-    """
+    # Only decoder and points are stored, which are smaller than the tables by orders of magnitude
 
     def __init__(self, decoder: Decoder, points: FloatArray) -> None:
         self.decoder = decoder
@@ -238,15 +231,11 @@ class ContinuousMixture:
         return Circuit(Sum(units, weights=np.full(len(units), 1 / len(units))))
 
     def dependence(self, codes: IntArray, weight: FloatArray, pseudo_count: float) -> FloatArray:
-        """Dependence of all pairs of variables given the component (n_variables, n_variables).
-
-        The sum of the squared canonical correlations of what is left of the states' indicators when
-        their probabilities under the components that a row belongs to are subtracted. Of two binary
-        variables, it is their squared partial correlation.
-
-        `codes` (n_rows, n_variables), complete; `weight` (n_rows,); `pseudo_count`: rows that are
-        added to the variances, so that a single row does not make rare states dependent.
-        """
+        """Dependence of all pairs of variables given the component (n_variables, n_variables)."""
+        # The sum of the squared canonical correlations of what is left of the states' indicators
+        # when their probabilities under the components that a row belongs to are subtracted. Of two
+        # binary variables, it is their squared partial correlation. `pseudo_count` rows are added
+        # to the variances, so that a single row does not make rare states dependent.
         layout, means = self.features.layout, self._marginals()
         residual = np.zeros((layout.n_states, layout.n_states))
         sizes = np.zeros(self.n_components)
@@ -385,10 +374,8 @@ class TreeFeatures:
         return features
 
     def _entries(self) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
-        """Rows, columns and values of the coefficients, table by table.
-
-        The indicator of a first state is one minus the sum of the others.
-        """
+        """Rows, columns and values of the coefficients, table by table."""
+        # The indicator of a first state is one minus the sum of the others
         for variable, start in enumerate(self.offsets[:-1]):
             below = _indicators(self._singles[variable])
             parent = int(self.parents[variable])
@@ -492,12 +479,7 @@ def _conditional_tree(
     schedule: ContinuousSchedule,
     rng: np.random.Generator,
 ) -> ChowLiuTree:
-    """The tree of the dependence that latent points leave, after a short fit of a decoder.
-
-    `decoder` and `tree`: of another structure, which is that of the short fit.
-
-    `codes` (n_rows, n_variables), `weight` (n_rows,), `points` (n_points, n_dimensions).
-    """
+    """The tree of the dependence that latent points leave, after a short fit of another `tree`."""
     short = replace(schedule, n_epochs=max(1, round(_FIRST_TREE * schedule.n_epochs)))
     for epoch in range(short.n_epochs):
         _run_epoch(decoder, codes, weight, points, short, epoch, rng)
@@ -525,12 +507,8 @@ def _run_epoch(
     epoch: int,
     rng: np.random.Generator,
 ) -> None:
-    """One pass over the rows in random order.
-
-    `codes` (n_rows, n_variables), `weight` (n_rows,), `points` (n_points, n_dimensions) on the
-    torus. Every step integrates over another shift of the points, so that the decoder serves the
-    whole space between them.
-    """
+    """One pass over the rows in random order, each step with another shift of the points."""
+    # So the decoder serves the whole torus between the points
     features = decoder.features
     order = rng.permutation(len(codes))
     batches = row_slices(len(codes), schedule.batch_size)
@@ -549,11 +527,7 @@ def _run_epoch(
 def complete_by_latent_tree(
     codes: IntArray, sample_weight: FloatArray, layout: StateLayout, rng: np.random.Generator
 ) -> IntArray:
-    """Fill missing cells with draws from a latent tree, which learns from incomplete rows exactly.
-
-    `codes` (n_rows, n_variables), -1 where missing; `sample_weight` (n_rows,), zero for rows that
-    are completed and not learned from -> (n_rows, n_variables).
-    """
+    """Codes (n, d), -1 where missing, completed by draws from a latent tree of weighted rows."""
     missing = codes < 0
     if not missing.any():
         return codes

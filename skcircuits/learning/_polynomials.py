@@ -372,11 +372,9 @@ def tail_fraction(totals: FloatArray) -> FloatArray:
 
 
 def _fit_b_splines(samples: Samples, smoothing: float) -> tuple[FloatArray, FloatArray]:
-    """Knots (L, 5) and weights (L, 7) of B-splines with the samples' means and variances.
-
-    The pseudo-rows are uniform: over the sample in its moments, over the B-spline's own range in
-    the weights, so that the density is zero nowhere.
-    """
+    """Knots (L, 5) and weights (L, 7) of B-splines with the samples' means and variances."""
+    # The pseudo-rows are uniform: over the sample in its moments, over the B-spline's own range in
+    # the weights, so that the density is zero nowhere
     totals = samples.totals
     low, high = samples.lower[:, 0], samples.upper[:, -1]
     centre = (low + high) / 2

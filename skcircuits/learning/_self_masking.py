@@ -95,10 +95,9 @@ def may_depend(X: FloatArray, cardinalities: IntArray) -> bool:
 def learn_self_masking(
     X: FloatArray, means: FloatArray, tables: Mapping[int, FloatArray]
 ) -> SelfMasking | None:
-    """Learn how missing cells of rows (n, d) differ; None if own values are no likely reason.
-
-    `means` (n, d) and `tables` {column: (n, k)} predict all cells, also observed ones, from others.
-    """
+    """Learn how missing cells of rows (n, d) differ; None if own values are no likely reason."""
+    # `means` (n, d) and `tables` {column: (n, k)} predict all cells, also observed ones, from
+    # others
     columns = _explained_columns(np.isnan(X))
     if len(columns) == 0:
         return None
@@ -156,12 +155,9 @@ def _scales(X: FloatArray) -> FloatArray:
 
 
 def _ordinary_variances(errors: FloatArray, n_seen: IntArray) -> FloatArray:
-    """Variances (d,) of errors (n, d), zero where nothing is seen, as if few were far from zero.
-
-    Log odds of all cells are not linear as far out as the outliers of heavy tails, which would
-    shift all means far (Huber's Proposal 2 for a scale; 1964, "Robust Estimation of a Location
-    Parameter").
-    """
+    """Variances (d,) of errors (n, d), zero where nothing is seen, as if few were far from zero."""
+    # Log odds of all cells are not linear as far out as the outliers of heavy tails, which would
+    # shift all means far (Huber's Proposal 2; 1964, "Robust Estimation of a Location Parameter")
     squares, limit = np.square(errors), np.inf
     for _ in range(_N_ITERATIONS):
         variances = np.minimum(squares, limit).sum(axis=0) / np.maximum(1, n_seen)
@@ -184,10 +180,8 @@ def _blocks(X: FloatArray, means: FloatArray, tables: Mapping[int, FloatArray]) 
 
 
 def _regress(covariates: FloatArray, indicators: FloatArray) -> _Regression:
-    """Linear regressions of centred indicators with a normal prior of the likeliest strength.
-
-    Evidences are relative to an indicator that depends on nothing.
-    """
+    """Linear regressions of centred indicators, with evidences relative to independence."""
+    # The prior is normal, of the likeliest strength
     values, vectors = np.linalg.eigh(covariates.T @ covariates)
     values = np.maximum(values, 0.0)
     projected = vectors.T @ (covariates.T @ indicators)
@@ -222,10 +216,7 @@ def _average(singles: FloatArray) -> FloatArray:
 def _explain(
     X: FloatArray, means: FloatArray, tables: Mapping[int, FloatArray], columns: IntArray
 ) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
-    """Log evidences (m, 4) of the explanations of some columns, those of each other column (d, m).
-
-    And slopes of their own values.
-    """
+    """Log evidences (m, 4) of columns' explanations, (d, m) of other columns, and own slopes."""
     blocks, indicators = _blocks(X, means, tables), _indicators(X, columns)
     own_evidences, slopes = _explain_by_own(means / _scales(X), tables, indicators, columns)
     evidences = np.zeros((len(columns), 4))
@@ -261,10 +252,8 @@ def _explain_by_own(
 
 
 def _shared_slopes(own: FloatArray, indicators: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Evidences and slopes (m,) of numbers, which have a normal distribution over the columns.
-
-    A column alone tells little about its slope; columns of one table are often alike.
-    """
+    """Evidences and slopes (m,) of numbers, which have a normal distribution over the columns."""
+    # A column alone tells little about its slope; columns of one table are often alike
     squares = np.maximum(np.square(own).sum(axis=0), 1e-12)
     total = np.square(indicators).sum(axis=0)
     products = (own * indicators).sum(axis=0)
@@ -298,11 +287,9 @@ def _own_chances(evidences: FloatArray, singles: FloatArray) -> FloatArray:
 def _chances_of_one_reason(
     evidences: FloatArray, singles: FloatArray, weights: FloatArray
 ) -> tuple[float, float]:
-    """Probabilities that own values explain all columns, and that each column has its reason.
-
-    Columns of one table often have one reason: the remaining probability is that of one column on
-    which the cells of all others depend.
-    """
+    """Probabilities that own values explain all columns, and that each column has its reason."""
+    # Columns of one table often have one reason: the remaining probability is that of one column on
+    # which the cells of all others depend
     own = evidences[:, 1].sum() + np.log(weights[1])
     # The column itself, if it has missing cells, depends on nothing
     common = np.where(np.isneginf(singles), 0.0, singles).sum(axis=1)

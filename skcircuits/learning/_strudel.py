@@ -325,10 +325,7 @@ class SharedMixture:
 def learn_shared_mixture(
     structure: SharedStructure, responsibilities: FloatArray, shrinkage: float
 ) -> Iterator[SharedMixture]:
-    """Learn the weights of all components by expectation maximisation.
-
-    `responsibilities` (n_rows, n_components).
-    """
+    """Learn the weights of all components by EM, from responsibilities (n_rows, n_components)."""
     training, validation = structure.step.learner.weights.T
     n_components = responsibilities.shape[1]
     while True:
@@ -388,11 +385,9 @@ def grow(learner: StrudelLearner, limits: GrowthLimits) -> Iterator[StrudelStep]
 def learn_mixture(
     step: StrudelStep, n_components: int, rng: np.random.Generator, *, shrinkage: float
 ) -> Iterator[SharedMixture]:
-    """Learn a mixture with the structure of a circuit until the validation score stops improving.
-
-    The components start as those of a mixture of Chow-Liu trees; ``shrinkage`` is the weight of
-    the single circuit as a prior of their sums.
-    """
+    """Learn a mixture with a circuit's structure until the validation score stops improving."""
+    # The components start as those of a mixture of Chow-Liu trees; `shrinkage` is the weight of the
+    # single circuit as a prior of their sums
     learner = step.learner
     # Rows that are held out must not shape the components they judge
     training = learner.weights[:, 0] > 0

@@ -149,11 +149,10 @@ def structure_to_circuit(table: MixedTable, root: Region, settings: LeafSettings
 
 
 def _priors(table: MixedTable, regions: list[Region], smoothing: float) -> dict[int, Priors]:
-    """Distribution of the pseudo-rows of each region: mostly that of the region it was cut from.
-
-    Values that no row of a region has are more probable if they occur in regions nearby. A fraction
-    has the distribution of the whole column, which would otherwise vanish along deep paths.
-    """
+    """Distribution of the pseudo-rows of each region: mostly that of the region it was cut from."""
+    # Values that no row of a region has are more probable if they occur in regions nearby. A
+    # fraction has the distribution of the whole column, which would otherwise vanish along deep
+    # paths.
     root = regions[0]
     priors: dict[int, Priors] = {id(root): {v: table.columns[v].fractions for v in root.variables}}
     for region in regions:
@@ -178,11 +177,9 @@ def held_out_scores(
     n_folds: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Mean log density (n_candidates,) of rows left out in turn, one fold at a time.
-
-    All candidates see the same folds, and the columns' point masses are those of the whole
-    table, so that their densities refer to one measure.
-    """
+    """Mean log density (n_candidates,) of rows left out in turn, one fold at a time."""
+    # All candidates see the same folds, and the columns' point masses are those of the whole table,
+    # so that their densities refer to one measure
     fold = rng.permutation(len(table.X)) % n_folds
     totals = np.zeros(len(candidates))
     for number in range(n_folds):
@@ -307,10 +304,8 @@ def _independent_groups(view: _View, settings: SplitSettings, seed: int) -> list
 
 
 def _test_of_levels(view: _View) -> FloatArray:
-    """G-test of all pairs; pairs of numbers with few rows are tested by rank correlation.
-
-    Three by three levels of thirty rows hide all but the strongest dependence, ranks do not.
-    """
+    """G-test of all pairs; pairs of numbers with few rows are tested by rank correlation."""
+    # Three by three levels of thirty rows hide all but the strongest dependence, ranks do not
     p_values = g_test(view.levels(), view.weights)
     seen = ~np.isnan(view.cells) & ~view.is_categorical
     n_rows = seen.T @ (seen * view.weights[:, None])
@@ -322,11 +317,9 @@ def _test_of_levels(view: _View) -> FloatArray:
 
 
 def _criterion_gain(view: _View, second: BoolArray) -> float:
-    """Gain of the information criterion when two groups get a model each, in nats.
-
-    The model: a joint normal distribution of the columns without point masses, and
-    independent levels of all others.
-    """
+    """Gain of the information criterion when two groups get a model each, in nats."""
+    # The model: a joint normal distribution of the columns without point masses, and independent
+    # levels of all others
     numbers, levels = view.smooth_cells(), view.levels()[:, ~view.is_smooth]
     indicators = [
         (column[:, None] == np.unique(column[~np.isnan(column)])).astype(float)
@@ -583,10 +576,7 @@ class MixedTable:
         return cells[seen], self.weights[rows][seen]
 
     def fractions(self, rows: IntArray, variable: int, pseudo_counts: FloatArray) -> FloatArray:
-        """Fractions of a column's categories, or of its atoms and the rest, in some rows.
-
-        `rows` (m,), `pseudo_counts` (k,), positive -> (k,).
-        """
+        """Fractions (k,) of a column's categories, or of its atoms and the rest, in rows (m,)."""
         column = self.columns[variable]
         cells, weights = self.cells(rows, variable)
         if column.cardinality:
@@ -784,12 +774,10 @@ def _off_atoms(
 def _tails(
     column: MixedColumn, cells: FloatArray, weights: FloatArray, beyond: FloatArray
 ) -> tuple[FloatArray, float]:
-    """Masses and scale of the tails of a region.
-
-    The mass of the density itself beyond the numbers is removed; the square of the fraction,
-    the probability that two in a row fall outside, remains. The width of the tails is the spread
-    of the numbers of the region.
-    """
+    """Masses and scale of the tails of a region."""
+    # The mass of the density itself beyond the numbers is removed; the square of the fraction, the
+    # probability that two in a row fall outside, remains. The width of the tails is the spread of
+    # the numbers of the region.
     total = weights.sum()
     spread = 0.0
     if total > 0:

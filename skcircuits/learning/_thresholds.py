@@ -75,12 +75,9 @@ def find_thresholds(
     is_integral: BoolArray,
     max_numbers: int,
 ) -> list[Thresholds]:
-    """Find the numbers that decide categories, at most `max_numbers`, those that tell most first.
-
-    `X` (n, d): numbers and codes, NaN where missing; `weights` (n,); `cardinalities` (d,): number
-    of categories, 0 for numbers; `is_integral` (d,): columns of integers, whose thresholds lie
-    between two of them.
-    """
+    """Find up to `max_numbers` numbers that decide categories, those that tell most first."""
+    # `cardinalities` (d,) is 0 for numbers; thresholds of `is_integral` (d,) columns lie between
+    # two integers
     best: dict[int, _Decision] = {}
     for number, category in _candidates(X, cardinalities):
         found = _decide(X, weights, cardinalities, number, category, bool(is_integral[number]))
@@ -217,12 +214,10 @@ def _is_pure_noise(
 
 
 def _nearness(weights: FloatArray, bands: IntArray, is_wrong: BoolArray) -> float:
-    """Probability that wrong rows, in the order of the number, are as near to thresholds by chance.
-
-    Distances in ranks, relative to the band, are uniform if any row may be wrong: the sum of their
-    logarithms is chi-squared (Fisher's method). It is small for few rows already if the category
-    only becomes more probable at the threshold.
-    """
+    """Chance (Fisher's method) that wrong rows, by number, lie as near to the thresholds."""
+    # Distances in ranks, relative to the band, are uniform if any row may be wrong: the sum of
+    # their logarithms is chi-squared. It is small for few rows already if the category only becomes
+    # more probable at the threshold.
     totals = np.bincount(bands, weights)
     starts = np.cumsum(totals) - totals
     position = (np.cumsum(weights) - weights / 2 - starts[bands]) / totals[bands]
@@ -272,11 +267,10 @@ def _joined(group: list[_Decision], cells: FloatArray, weights: FloatArray) -> T
 
 
 def _separate(cuts: FloatArray, values: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Increasing cuts between which densities have mass, and the places of their bands in `values`.
-
-    Cuts between the same two of the increasing `values` (n,) are the same one: no row lies between
-    them. A band of one value ("at least 18", "more than 18") reaches halfway to its neighbours.
-    """
+    """Increasing cuts between which densities have mass, and places of their bands in `values`."""
+    # Cuts between the same two of the increasing `values` (n,) are the same one: no row lies
+    # between them. A band of one value ("at least 18", "more than 18") reaches halfway to its
+    # neighbours.
     cuts = np.unique(cuts)
     places, kept = np.unique(np.searchsorted(values, cuts), return_index=True)
     cuts = cuts[kept]
@@ -289,11 +283,9 @@ def _separate(cuts: FloatArray, values: FloatArray) -> tuple[FloatArray, IntArra
 
 
 def with_decided(circuit: Circuit, columns: IntArray, found: Sequence[Thresholds]) -> Circuit:
-    """Add decided categories to a circuit over the other columns, whose numbers are `columns`.
-
-    Bands of numbers get the probabilities that they have in the table: the distribution given the
-    band remains (Jeffrey's rule).
-    """
+    """Add decided categories to a circuit over the other columns, whose numbers are `columns`."""
+    # Bands of numbers get the probabilities that they have in the table: the distribution given the
+    # band remains (Jeffrey's rule)
     root = rebuild(circuit.root, lambda unit: _renumbered(unit, columns))
     for own in found:
         root = _with_bands(root, own)

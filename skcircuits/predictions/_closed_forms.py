@@ -222,10 +222,8 @@ class Problem:
     def check(
         self, answers: FloatArray, expected: FloatArray, thing: str, *, in_one_unit: bool = False
     ) -> None:
-        """Raise NoClosedFormError if a form differs from the models on complete rows.
-
-        Errors of outputs in one unit, such as coordinates, are relative to the largest output.
-        """
+        """Raise NoClosedFormError if a form differs from the models on complete rows."""
+        # Errors of outputs in one unit, such as coordinates, are relative to the largest output
         spread = np.abs(expected - expected.mean(axis=0)).max(axis=0)
         # Errors are relative to the variation of the predictions: a large constant hides none
         size = np.maximum(spread, 1e-6 * np.abs(expected).max(axis=0))

@@ -364,11 +364,7 @@ def expectation_by_draws(
     *,
     with_variance: bool = False,
 ) -> Expectation:
-    """Estimate mean and variance of a response given the observed cells of distinct rows.
-
-    Draws of a row stop when the standard error of its mean is below the tolerance, and that of its
-    standard deviation, too, if there shall be a variance.
-    """
+    """Mean and variance of a response in distinct rows, by draws until errors are below `tol`."""
     moments: _RunningMoments | None = None
     rough = active = np.arange(len(rows))
     for number, size in enumerate(budget.sizes()):
@@ -428,12 +424,10 @@ class _RunningMoments:
         self.n_draws[rows] += n_new
 
     def standard_errors(self, rows: IntArray) -> FloatArray:
-        """Standard errors of the means in units of the scale, shape (n, k).
-
-        Few lattices may agree by chance: their spread is shrunk towards that of independent
-        draws, which is known better and hardly ever smaller. An answer of another size, one unit
-        of the scale away, may not have been drawn.
-        """
+        """Standard errors of the means in units of the scale, shape (n, k)."""
+        # Few lattices may agree by chance: their spread is shrunk towards that of independent
+        # draws, which is known better and hardly ever smaller. An answer of another size, one unit
+        # of the scale away, may not have been drawn.
         n_draws, unit = self.n_draws[rows], self._scale**2
         lattices = self._spread[rows] / unit / n_draws**2
         independent = self._squares[rows] / unit / (n_draws - 1.0) / n_draws

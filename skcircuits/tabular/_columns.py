@@ -115,11 +115,7 @@ class Column:
 
     @property
     def cardinality(self) -> int:
-        """Number of categories, 0 for a numerical column.
-
-        A categorical column without a single category counts one state, so that a
-        distribution over it exists; that state decodes to a missing cell.
-        """
+        """Number of categories, 0 for a numerical column, 1 (missing) where none was seen."""
         return 0 if self.categories is None else max(1, len(self.categories))
 
     @property
@@ -240,10 +236,7 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
 
 
 def around_constants(constants: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Least and greatest number that count as those of constant columns, NaN where NaN.
-
-    What such a column was measured to, and the spread of its density, are guesses.
-    """
+    """Least and greatest number that count as those of constant columns, NaN where NaN."""
     reach = _REACH_OF_CONSTANTS * np.maximum(1.0, np.abs(constants))
     return constants - reach, constants + reach
 
@@ -299,10 +292,7 @@ def is_missing(value: object, missing_value: object = np.nan) -> bool:
 
 
 def _in_days(column: Column, values: NDArray[Any], missing_value: object) -> NDArray[Any]:
-    """Dates as numbers of days, those among objects too; other columns as they are.
-
-    Numbers in place of dates could count anything, and dates are no numbers.
-    """
+    """Dates as numbers of days, those among objects too; other columns as they are."""
     if not column.has_dates:
         if values.dtype.kind == "M":
             raise _other_type(column, "numbers", dtype=str(values.dtype))
@@ -520,10 +510,7 @@ _PER_DAY = 86_400_000_000
 
 
 def read_date(column: Column, value: Any) -> float:
-    """Days since 1970 of a date in a query: a text such as "2024-03-01", or a date object.
-
-    Dates without a time zone are in that of the column.
-    """
+    """Days since 1970 of a date in a query, by default in the time zone of the column."""
     what = f"What column {column.name!r} is compared with"
     try:
         # NumPy reads ISO texts and date objects alike, but drops offsets of texts

@@ -53,11 +53,7 @@ class Discretizer:
         shared: Callable[[int], FloatArray] | None = None,
         groups: Mapping[int, CategoryGroups] | None = None,
     ) -> Discretizer:
-        """Learn the states of each column.
-
-        `shared`: gives the numbers that many rows have in a column that is cut into bins, beside
-        those with the rows of a bin; `groups`: of the categories of some columns.
-        """
+        """Learn states; `shared` gives frequent numbers of a column that is cut into bins."""
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         values: list[FloatArray | None] = []
         bins: list[Bins | None] = []
@@ -133,10 +129,7 @@ class Discretizer:
         return states
 
     def known(self, X: FloatArray) -> FloatArray:
-        """Numbers as represented by their states.
-
-        Those that are not states are missing, those next to a point mass are moved to it.
-        """
+        """Numbers, moved to point masses that they are beside, NaN where they are no states."""
         states = self.encode(X)
         X = np.where(np.isnan(states), np.nan, X)
         for j, bins in enumerate(self.bins):
@@ -146,10 +139,7 @@ class Discretizer:
         return X
 
     def volumes(self, column: int) -> FloatArray:
-        """Inverse densities of the states of a column within them, one for values, (k,).
-
-        Of groups of categories, their numbers.
-        """
+        """Inverse densities (k,) within the states of a column, or numbers of categories."""
         bins, groups = self.bins[column], self.groups[column]
         if groups is not None:
             return groups.sizes.astype(np.float64)
@@ -312,11 +302,7 @@ class Bins:
         return np.where(above, self.edges[-1] + right_scale * excess, drawn)
 
     def coverage(self, lower: FloatArray, upper: FloatArray, stop: FloatArray) -> FloatArray:
-        """Part of each state that lies in intervals, (n, k).
-
-        ``lower``, ``upper`` (n,): first and last number, infinite where open; ``stop`` (n,): where
-        intervals end for densities.
-        """
+        """Part (n, k) of each state in intervals, which end at `stop` for densities."""
         lower, upper, stop = lower[:, None], upper[:, None], stop[:, None]
         covered = np.minimum(stop, self.edges[1:]) - np.maximum(lower, self.edges[:-1])
         fraction = np.clip(covered / np.diff(self.edges), 0.0, 1.0)
@@ -401,11 +387,7 @@ def _tails(
 
 
 def _tail_edges(distinct: FloatArray, counts: FloatArray, low: float, high: float) -> list[float]:
-    """Edges that divide an outermost bin, in which the density of a skewed column falls.
-
-    A division in two uniform parts is kept if their likelihood exceeds that of one by the
-    Bayesian information criterion.
-    """
+    """Edges that divide an outermost bin where uniform parts are likelier by the BIC."""
     if len(distinct) < 2:
         return []
     edges = distinct[:-1] + np.diff(distinct) / 2
@@ -442,11 +424,7 @@ def _inner_edges(
     is_heavy: BoolArray,
     reach: FloatArray | None,
 ) -> FloatArray:
-    """Edges between increasing numbers with these fractions of the rows.
-
-    A heavy number has a bin to itself, which reaches only so far around it; None stands for
-    integers, and half a unit.
-    """
+    """Edges between numbers with these fractions; heavy ones have bins, which reach so far."""
     heavy = np.flatnonzero(is_heavy)
     after = np.cumsum(masses)
     before = after - masses

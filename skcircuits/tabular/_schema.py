@@ -160,10 +160,7 @@ class TableSchema:
     def in_narrow_floats(
         self, rows: FloatArray, lower: FloatArray, upper: FloatArray, at: Rows = slice(None)
     ) -> FloatArray:
-        """Rows (n, d) as their dtypes round them, but not out of bounds.
-
-        `lower`, `upper` (m, d): bounds, NaN where open, of which row i has those `at` place i.
-        """
+        """Rows (n, d) as their dtypes round them, within bounds (m, d), those `at` some place."""
         columns = narrow_floats(self.prototype)
         if not len(columns):
             return rows
@@ -187,10 +184,7 @@ class TableSchema:
         return [column.categories for column in self.columns]
 
     def encode(self, X: Any, handle_unknown: str = "missing", *, copy: bool = True) -> FloatArray:
-        """Turn a table into floats: numbers, codes of categories, NaN where missing.
-
-        Without `copy`, an array of floats that is its own encoding is returned as it is.
-        """
+        """Turn a table into floats: numbers, codes of categories, NaN where missing."""
         # The usual case: at most one copy, whatever the number of columns
         if self._takes_as_is(X):
             return np.asarray(X.astype(np.float64, copy=copy))
@@ -329,11 +323,8 @@ class CategoryGroups:
     def learn(
         cls, codes: FloatArray, cardinality: int, n_rows: FloatArray | None = None
     ) -> CategoryGroups | None:
-        """Group the rare ones among many categories; None if all have states of their own.
-
-        `codes` (n,): NaN where missing; `n_rows` (n,): how many rows each stands for. Rows are
-        counted and not weighed, so that random weights do not change what the states are.
-        """
+        """Group the rare ones of many categories (n,); None if all have states of their own."""
+        # Rows are counted and not weighed, so that random weights do not change what the states are
         if cardinality <= MANY_CATEGORIES:
             return None
         own = np.ones(len(codes)) if n_rows is None else n_rows
@@ -415,10 +406,7 @@ class CategoryGroups:
 def learn_groups(
     X: FloatArray, cardinalities: IntArray, n_rows: FloatArray | None = None
 ) -> dict[int, CategoryGroups]:
-    """Groups of the columns (n, d) that have rare categories, by their index.
-
-    `n_rows` (n,): how many rows each of the rows stands for.
-    """
+    """Groups of columns (n, d) with rare categories, by index; rows stand for `n_rows` (n,)."""
     found = {
         j: CategoryGroups.learn(X[:, j], int(cardinalities[j]), n_rows)
         for j in np.flatnonzero(cardinalities > MANY_CATEGORIES).tolist()

@@ -222,11 +222,10 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
 
 
 class IndicatorMixin:
-    """Append an indicator for each column with missing values in fit: 1 if the value is missing.
+    """Append an indicator of missing values for each column that has some in fit."""
 
-    Uses the parameter ``add_indicator``. It precedes `InnerDensityMixin`, so that density and model
-    see the same columns; attributes of the estimator refer to the columns that the user passed.
-    """
+    # Precedes `InnerDensityMixin`, so that density and model see the same columns; attributes of
+    # the estimator refer to the columns that the user passed
 
     def _check_table(self, X, *, reset):
         X = super()._check_table(X, reset=reset)

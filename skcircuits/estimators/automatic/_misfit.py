@@ -87,10 +87,7 @@ def _normal_marginals(state, table):
 
 
 class PairTables:
-    """Tables of each category column by the quarters of each numerical one.
-
-    `rows` (n, d) set the quartiles; `cardinalities` (d,): categories per column, 0 for numbers.
-    """
+    """Tables of category columns, of `cardinalities` (d,), by the quarters of numerical ones."""
 
     def __init__(self, rows, cardinalities):
         self.categorical = np.flatnonzero(cardinalities)

@@ -77,12 +77,9 @@ INCOMPLETE = "With n_completions=0 the estimator reads missing values. Other num
 
 
 class TrainingTable(NamedTuple):
-    """The training data of a fit.
+    """The training data of a fit: `encoded` as read, `tables` as completed for the models."""
 
-    ``tables`` are the tables that the models were fitted to, completed if necessary; there are none
-    for a frozen ``model``, or if they are not kept. ``encoded`` are the rows before completion,
-    ``targets`` the result of `_check_targets`.
-    """
+    # No tables for a frozen model, or if they are not kept
 
     model: BaseEstimator
     tables: list
@@ -94,10 +91,7 @@ class TrainingTable(NamedTuple):
 
 
 class StackedAnswersMixin:
-    """Learn the weights of the stack from held-out rows, and apply them to expected predictions.
-
-    `_learn_stack` returns ``_stack`` (None without stacking) and ``_unstacked``, the reason why.
-    """
+    """Learn the weights of the stack from held-out rows, and apply them to expected predictions."""
 
     def _learn_stack(self, training):
         """Learn the stack of expectations and other models, or return None and the reason."""

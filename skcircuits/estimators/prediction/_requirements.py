@@ -145,10 +145,8 @@ def refuses_negative_values(model: Any) -> bool:
 def fails_outside(
     predict: Callable[[FloatArray], Any], rows: FloatArray, is_number: BoolArray
 ) -> bool:
-    """Tell whether a model answers for rows, but not for numbers beyond their range.
-
-    Logarithms and Box-Cox transformations are not defined there, where densities may draw.
-    """
+    """Tell whether a model answers for rows, but not for numbers beyond their range."""
+    # Logarithms and Box-Cox transformations are not defined there, where densities may draw
     least, largest = rows.min(axis=0), rows.max(axis=0)
     beyond = np.vstack([2.0 * least - largest, 2.0 * largest - least])
     beyond = np.where(is_number, beyond, rows[0])
@@ -158,11 +156,8 @@ def fails_outside(
 def unread_categories(
     predict: Callable[[FloatArray], Any], encoded: FloatArray, schema: TableSchema
 ) -> dict[int, FloatArray]:
-    """Find categories that a dtype declares, no row has, and the model fails for.
-
-    Encoders of a model know the categories of its rows only. By column, the result has a code to
-    read in place of each code, the most frequent one for such categories.
-    """
+    """Codes to read, by column, for categories that a dtype declares and the model fails for."""
+    # Encoders of a model know the categories of its rows only: others are read as the most frequent
     counts = {
         j: np.bincount(own[~np.isnan(own)].astype(int), minlength=schema.columns[j].cardinality)
         for j, own in enumerate(encoded.T)

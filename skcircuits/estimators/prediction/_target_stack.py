@@ -78,10 +78,8 @@ class TrainingTargets:
         return (self.targets if self.n_classes else np.zeros(len(self.targets))).astype(np.intp)
 
     def are_enough(self) -> bool:
-        """Tell whether there are enough rows to hold some out, and two or more of each class.
-
-        Losses are averages over rows, so that a rare class does not make them uncertain.
-        """
+        """Tell whether there are enough rows to hold some out, and two or more of each class."""
+        # Losses are averages over rows, so that a rare class does not make them uncertain
         usable = (self.weights > 0) & ~np.isnan(self.rows).all(axis=1)
         counts = np.bincount(self.codes[usable], minlength=self.n_classes)
         least = MIN_PER_CLASS if self.n_classes else MIN_NUMBERS
@@ -132,10 +130,7 @@ class Members:
 
 @dataclass(frozen=True)
 class Stack:
-    """A weighted mean of expectations (first weight) and of the predictions of other members.
-
-    Probabilities are raised to a ``power`` afterwards, and normalised.
-    """
+    """A weighted mean of expectations and other predictions; probabilities to a `power`."""
 
     members: Members
     weights: FloatArray
@@ -248,11 +243,9 @@ def _weights_and_power(
 
 
 def _power_of(pooled: FloatArray, targets: IntArray, row_weights: FloatArray) -> float:
-    """Power of probabilities (n, k) that minimises the log loss, shrunk towards 1.
-
-    Means of calibrated probabilities are underconfident (Ranjan and Gneiting, 2010, "Combining
-    Probability Forecasts").
-    """
+    """Power of probabilities (n, k) that minimises the log loss, shrunk towards 1."""
+    # Means of calibrated probabilities are underconfident (Ranjan and Gneiting, 2010, "Combining
+    # Probability Forecasts")
     logs = np.log(np.maximum(pooled, MIN_PROBABILITY))
     # A power of one leaves probabilities as they are; smaller ones make them less certain
     own = logs[np.arange(len(logs)), targets]
@@ -267,10 +260,7 @@ def _power_of(pooled: FloatArray, targets: IntArray, row_weights: FloatArray) ->
 
 
 def _weights_of(answers: FloatArray, targets: FloatArray, row_weights: FloatArray) -> FloatArray:
-    """Weights (K,) of predictions (K, n, k), shrunk towards equal weights by one row per member.
-
-    They minimise the log loss of probabilities, or squared errors of numbers in units of variance.
-    """
+    """Weights (K,) of predictions (K, n, k) of least loss; one row per member for equal ones."""
     n_members, n_rows, n_outputs = answers.shape
     nothing, no_answers = np.zeros(0), np.zeros((0, n_members))
     if n_outputs > 1:
@@ -286,11 +276,9 @@ def _weights_of(answers: FloatArray, targets: FloatArray, row_weights: FloatArra
 
 
 def _fit_circuits(training: TrainingTargets, seed: int) -> list[Circuit]:
-    """Fit diverse densities of rows and target; the target is the last column.
-
-    Means that depend on the categories, with one covariance (linear discriminant analysis and
-    linear regression, the location model), and components that are shared by all classes.
-    """
+    """Fit diverse densities of rows and target; the target is the last column."""
+    # Means that depend on the categories, with one covariance (linear discriminant analysis and
+    # linear regression, the location model), and components that are shared by all classes
     is_wide = (~training.schema.is_categorical).sum() > MAX_DENSE_COLUMNS
     labels = np.arange(training.n_classes) if training.n_classes else None
     target = Column("target", labels, is_integral=labels is not None)

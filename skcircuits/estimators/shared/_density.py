@@ -185,11 +185,9 @@ class BaseDensity(
 
     @fit_context
     def _fit_encoded(self, X, schema, sample_weight=None, validation=None, groups=None):
-        """Fit on rows that another estimator has read by its own schema.
-
-        `groups`: states that rare categories have in common, {} if rows hold these states already;
-        by default they are learned.
-        """
+        """Fit on rows that another estimator has read by its own schema."""
+        # `groups`: states that rare categories share, {} if rows hold these states, learned by
+        # default
         self.n_features_in_ = len(schema.columns)
         if all(isinstance(name, str) for name in schema.names):
             self.feature_names_in_ = np.array(schema.names, dtype=object)
@@ -261,10 +259,8 @@ class BaseDensity(
         return [(1.0, self.circuit_)]
 
     def _clone_for_draw(self):
-        """Clone a fitted density to learn one draw of its parameters, under random weights.
-
-        Where a choice was made in fit, the clone keeps it; its prior weighs little.
-        """
+        """Clone a fitted density to learn one draw of its parameters, under random weights."""
+        # Where a choice was made in fit, the clone keeps it; its prior weighs little
         cloned = clone(self)
         cloned._is_draw = True
         return cloned
@@ -437,10 +433,8 @@ class CircuitDensity(BaseDensity):
         return self.circuit_.grad_log_prob(X)
 
     def _refine(self, steps, X, context, in_original_units=lambda circuit: circuit):
-        """Learn the parameters again where cells are missing: their flows are expectations.
-
-        A structure learned from the observed cells alone takes it for chance which these are.
-        """
+        """Learn the parameters again where cells are missing: their flows are expectations."""
+        # A structure learned from the observed cells alone takes it for chance which these are
         result = drive(
             self,
             steps,
@@ -498,10 +492,8 @@ class CircuitDensity(BaseDensity):
 
     @property
     def _integral(self):
-        """Integer columns in which best rows are found among integers.
-
-        Not those of mixtures of joint units: rows between the modes of several units are better.
-        """
+        """Integer columns in which best rows are found among integers; none of joint units."""
+        # Rows between the modes of several joint units are better
         plan = self.circuit_.plan
         joint = [
             layer.scopes.ravel()
@@ -603,10 +595,7 @@ class ColumnStates:
 
     @classmethod
     def learn(cls, X, cardinalities, sample_weight, max_categories, groups):
-        """Learn states from encoded rows (n, d); `cardinalities` is 0 for numerical columns.
-
-        `groups`: of rare categories, by column.
-        """
+        """Learn states from encoded rows (n, d), of `cardinalities` (d,), 0 for numbers."""
         discretizer = Discretizer.fit(
             X,
             cardinalities,

@@ -57,12 +57,10 @@ class TrainingRows:
         return self.weight if is_count else np.ones(len(self.X))
 
     def as_observations(self, is_number):
-        """Rows that are the same for a row of weight two and for that row twice.
-
-        `is_number` (d,): which columns are numerical. Copies of one row become one row: if some
-        were held out, they would choose what repeats training rows. Rows that may be equal by
-        chance are repeated if their weights are integers.
-        """
+        """Rows that are the same for a row of weight two and for that row twice."""
+        # Copies of one row become one row: if some were held out, they would choose what repeats
+        # training rows. Rows that may be equal by chance are repeated if their weights are
+        # integers.
         first, place = unique_rows(self.X)
         if len(first) == len(self.X) and self.weight.max(initial=0.0) <= 1.0:
             return self
@@ -139,11 +137,9 @@ class TrainingRows:
 
 
 def _hardly_occur_twice(numbers, weight):
-    """Mark different rows (n, c), of weights (n,), that hardly any other row is by chance, (n,).
-
-    Columns count as independent, those of few values not at all. Values of a single row are as
-    probable as other points of the grid on which the column lies, unless they weigh much.
-    """
+    """Mark different rows (n, c), of weights (n,), that hardly any other row is by chance, (n,)."""
+    # Columns count as independent, those of few values not at all. Values of a single row are as
+    # probable as other points of the grid on which the column lies, unless they weigh much.
     log_expected = np.full(len(numbers), np.log(len(numbers)))
     for column in numbers.T:
         seen = ~np.isnan(column)

@@ -242,11 +242,9 @@ class StandardizedTarget:
 
 
 def resolve_continuous_target(target, X):
-    """Give the target of the particles, the target in the coordinates of the run, and its units.
-
-    A target learned from X is approached in standardised coordinates, so that one step size serves
-    tables of any scale.
-    """
+    """Give the target of the particles, the target in the coordinates of the run, and its units."""
+    # A target learned from X is approached in standardised coordinates: one step size serves tables
+    # of any scale
     if target is not None and not hasattr(target, "fit"):
         _refuse_gaps(target)
         return target, target, ColumnUnits()
@@ -441,11 +439,9 @@ def warn_of_impossible_particles(problem, particles, estimator):
 
 
 def warn_of_shrinkage(problem, n_particles):
-    """Warn where kernels depend on so many coordinates that the repulsion of particles vanishes.
-
-    On standard normal targets the variance of n particles comes out below about three
-    quarters once a kernel sees n / 2 coordinates, or n with the linear term.
-    """
+    """Warn where kernels depend on so many coordinates that the repulsion of particles vanishes."""
+    # On standard normal targets the variance of n particles comes out below about three quarters
+    # once a kernel sees n / 2 coordinates, or n with the linear term
     if problem.kernel == "graphical":
         n_seen = problem.graph.scope_sizes.max()
     elif problem.kernel == "random":

@@ -137,10 +137,7 @@ class WeighingProblem:
 
     @cached_property
     def units(self):
-        """Coordinates in which the kernel compares samples; None for their own.
-
-        The automatic kernel does not depend on units, nor on how columns correlate.
-        """
+        """Coordinates in which the automatic kernel compares samples; None for their own."""
         if not self.is_continuous:
             return None
         if self.is_automatic and self._can_whiten:
@@ -154,10 +151,8 @@ class WeighingProblem:
 
     @cached_property
     def _whitening(self):
-        """Coordinates in which samples do not correlate; None if they are too far from the target.
-
-        Scores of samples that are astronomically far have squares that are no numbers.
-        """
+        """Coordinates in which samples do not correlate; None too far from the target."""
+        # Scores of samples that are astronomically far have squares that are no numbers
         whitening = Whitening.of(self.samples)
         scores = whitening.transform_scores(self._scores)
         return whitening if np.abs(scores).max() < MAX_CELL else None
@@ -249,11 +244,9 @@ class WeighingProblem:
         )
 
     def _marginal_error(self, distinct, totals, uniform):
-        """Largest error of a weighted single marginal, as far as those of the target are known.
-
-        Errors that as many draws of the target would have, too, do not count where weights do not
-        increase the errors.
-        """
+        """Largest error of a weighted single marginal, as far as those of the target are known."""
+        # Errors that as many draws of the target would have, too, do not count where weights do not
+        # increase the errors
         exact = known_marginals(self.target, distinct.shape[1])
         if not exact:
             is_collapsed = np.isnan(distinct).any()
@@ -278,11 +271,9 @@ class WeighingProblem:
         return error, 1.0 - reliance(error, change, n_samples)
 
     def _variance_error(self, rows, totals):
-        """By how much Stein's identity for variances fails, for the column where it does most.
-
-        Samples that do not reach where the target has mass cannot make it hold. Errors that the
-        noise of so many samples explains do not count. Zero where `diagnose` tells more.
-        """
+        """By how much Stein's identity for variances fails, for the column where it does most."""
+        # Samples that do not reach where the target has mass cannot make it hold. Errors that the
+        # noise of so many samples explains do not count. Zero where `diagnose` tells more.
         if not (isinstance(self.target, GivenGradients) and self._can_whiten and self._whitening):
             return 0.0
         arguments = self.samples[rows], self._scores[rows], totals
@@ -291,11 +282,10 @@ class WeighingProblem:
         return float(np.abs(errors[clear]).max(initial=0.0))
 
     def diagnose(self, weights):
-        """Compare weighted samples of a density with chains from them, or draws from all modes.
-
-        None where the target is known at the samples alone. Weights make Stein's identity hold for
-        functions of the kernel and for moments, so that it tells little of what remains wrong.
-        """
+        """Compare weighted samples of a density with chains from them, or draws from all modes."""
+        # None where the target is known at the samples alone. Weights make Stein's identity hold
+        # for functions of the kernel and for moments, so that it tells little of what remains
+        # wrong.
         if isinstance(self.target, GivenGradients) or not (self.is_continuous and self._can_whiten):
             return None
         chosen = systematic_rows(weights, N_CHAINS, _fixed())
@@ -357,10 +347,8 @@ class WeighingProblem:
         return estimate_discrepancy(gram, totals, _fixed()) + moments + noise
 
     def _form(self):
-        """Give the form of the distinct possible samples, and the distinct row of each sample.
-
-        Between them the columns of the Gram matrix where that is not held as a whole, else None.
-        """
+        """Give the form of the distinct possible samples, and the distinct row of each sample."""
+        # Where the Gram matrix is not held as a whole, its columns between them are
         samples, target = self._in_units()
         rank = self.n_components
         if rank == "auto":
@@ -492,11 +480,9 @@ class ListedStates:
         return not np.delete(self.probabilities, self.held).any()
 
     def nearest(self):
-        """Give each sample its probability and that of the states it is nearest to, (n_samples,).
-
-        A state that no sample holds passes its probability to its neighbours on the shortest ways
-        to samples, in equal parts, so that most variables keep their states.
-        """
+        """Give each sample its probability and that of the states nearest to it, (n_samples,)."""
+        # A state that no sample holds passes its probability to its neighbours on the shortest ways
+        # to samples, in equal parts, so that most variables keep their states
         mass = self.probabilities.reshape(self.shape)
         reached = np.bincount(self.held, minlength=mass.size).reshape(self.shape)
         rings = [reached]
@@ -509,11 +495,9 @@ class ListedStates:
         return mass.ravel()[self.held]
 
     def improve(self, weights, tables, neighbors):
-        """Average weights with `nearest`, and give the largest error of a single marginal too.
-
-        The fraction is that for which single and pairwise marginals have the least squared error.
-        ``tables``: per variable probabilities of its states in each row, (n_states, k_j).
-        """
+        """Average weights with `nearest` for the best marginals, and give their largest error."""
+        # The fraction is that for which single and pairwise marginals have the least squared error.
+        # `tables`: per variable probabilities of its states in each row, (n_states, k_j)
         families = state_functions(tables, neighbors)
         nearest = self.nearest()
         own, other = (

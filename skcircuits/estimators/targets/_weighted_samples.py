@@ -41,11 +41,7 @@ def possible_rows(target, samples):
 
 
 def complete_rows(target, samples, weights, *, max_rows=None):
-    """List complete rows with their weights.
-
-    All completions of a row with missing values, or draws of them, the same for equal arguments,
-    where there are more than `max_rows` in all.
-    """
+    """All completions of rows with their weights, or draws where there are over `max_rows`."""
     if not np.isnan(samples).any():
         return samples, weights
     rows, probabilities = [], []
@@ -113,10 +109,7 @@ MAX_ROWS, MIN_DRAWS = 4000, 2
 
 
 def collapsed_discrepancy(target, kernel, samples, weights, n_jobs=None):
-    """Squared Stein discrepancy of a mixture of exact conditional distributions.
-
-    Where there are too many completions it is estimated, without bias, from draws of them.
-    """
+    """Squared Stein discrepancy of a mixture of exact conditionals, estimated by draws if large."""
     used = weights != 0
     samples, weights = samples[used], weights[used]
     if count_completions(target, samples) <= MAX_ROWS:
@@ -137,11 +130,8 @@ def collapsed_discrepancy(target, kernel, samples, weights, n_jobs=None):
 
 
 def systematic_rows(weights, n_samples, rng):
-    """Draw rows by their weights with one random number, ascending.
-
-    Every row comes up ``n_samples * weight`` times, rounded up or down: draws on a regular grid
-    vary less than independent ones.
-    """
+    """Draw rows by their weights, each ``n_samples * weight`` times up to rounding, ascending."""
+    # Draws on a regular grid, which one random number shifts, vary less than independent ones
     points = (rng.random() + np.arange(n_samples)) / n_samples
     # Rounding may leave the sum just below the last point.
     rows = np.searchsorted(np.cumsum(weights), points, side="right")
@@ -149,11 +139,9 @@ def systematic_rows(weights, n_samples, rng):
 
 
 def align_labels(schema, target, state_names=None):
-    """Give the categorical columns the states of the target as categories.
-
-    The labels in a table determine neither the number of states nor their order in the
-    target: a column of "yes" alone would become state 0 of ("no", "yes").
-    """
+    """Give the categorical columns the states of the target as categories."""
+    # The labels in a table determine neither the number of states nor their order in the target: a
+    # column of "yes" alone would become state 0 of ("no", "yes")
     _check_column_order(schema.names, getattr(target, "variable_names", None))
     if not schema.is_categorical.any():
         return schema

@@ -212,10 +212,8 @@ class Comparison:
         return sorted(rows, key=lambda row: (-row["pool"], row.get("loss", 0.0)))
 
     def is_sure(self, simple: Pool, complex_: Pool) -> bool:
-        """Whether a pool is better than a simpler one, significantly and by more than a trifle.
-
-        Squared errors have heavy tails, log densities do not: either may show significance.
-        """
+        """Whether a pool is better than a simpler one, significantly and by more than a trifle."""
+        # Squared errors have heavy tails, log densities do not: either may show significance
         trifle = _LEAST_GAIN * (abs(self.loss(simple)) if self.criterion == "cells" else 1.0)
         if self.loss(simple) - self.loss(complex_) < trifle:
             return False
@@ -231,10 +229,8 @@ class Comparison:
         return False
 
     def is_promising(self, simple: Pool, complex_: Pool) -> bool:
-        """Whether more like the second pool are worth a look: it is better, or far more likely.
-
-        Skewed columns affect log densities long before they affect errors of hidden cells.
-        """
+        """Whether more like the second pool are worth a look: it is better, or far more likely."""
+        # Skewed columns affect log densities long before they affect errors of hidden cells
         if self.is_sure(simple, complex_):
             return True
         gains = self.losses(simple, "log_likelihood") - self.losses(complex_, "log_likelihood")
@@ -472,11 +468,9 @@ def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparis
 def choose_single(
     table: MixtureTable, space: CandidateSpace, comparison: Comparison
 ) -> tuple[Candidate | None, bool]:
-    """The best single component, if one is allowed, and whether to look no further.
-
-    Tables of numbers either gain from a few components at once, or never do; categories always
-    need several.
-    """
+    """The best single component, if one is allowed, and whether to look no further."""
+    # Tables of numbers either gain from a few components at once, or never do; categories always
+    # need several
     single = _single_component(table, space, comparison)
     if single is None or len(table.category_counts):
         return single, False
@@ -489,12 +483,10 @@ def choose_single(
 
 
 def without_structure(pool: Pool, n_columns: int) -> Pool:
-    """Give a pool of one factor analyser a covariance without structure in its place.
-
-    Imputed tables must preserve all dependences that an analysis may estimate (Meng, 1994,
-    "Multiple-Imputation Inferences with Uncongenial Sources of Input"), even if these do not
-    improve predictions.
-    """
+    """Give a pool of one factor analyser a covariance without structure in its place."""
+    # Imputed tables must preserve all dependences that an analysis may estimate (Meng, 1994,
+    # "Multiple-Imputation Inferences with Uncongenial Sources of Input"), even if these do not
+    # improve predictions
     is_single = all(c == Candidate("factor", c.n_factors, 1) for c in pool)
     return {Candidate("tied", 0, 1): 1} if is_single and n_columns <= MAX_DENSE_COLUMNS else pool
 
@@ -658,10 +650,7 @@ def _starts(
     n_mixtures: int,
     fit: MixtureState | None,
 ) -> list[MixtureState]:
-    """So many starts of a candidate; where there are many more rows, mixtures of some of them.
-
-    `fit`: one that is known already.
-    """
+    """So many starts of a candidate; where there are many more rows, mixtures of some of them."""
     n_components, n_all = candidate.n_components, len(table.weights)
     if candidate.by_rows:
         starts = start_mixtures(table, n_components, settings, rng, n_mixtures)

@@ -216,10 +216,8 @@ def _pair_gains(table: MixtureTable) -> FloatArray:
 
 
 def _number_information(table: MixtureTable) -> FloatArray:
-    """Information in nats of each categorical column about the numbers of all rows, shape (q,).
-
-    From the fraction of the variance between categories, minus its expectation by chance.
-    """
+    """Information in nats (q,) of each categorical column about the numbers of all rows."""
+    # From the fraction of the variance between categories, minus its expectation by chance
     seen = ~np.isnan(table.numbers)
     numbers = np.nan_to_num(table.numbers)
     result = []
@@ -324,11 +322,9 @@ class LocationGaussians(FullGaussians):
         return int(n_effects) * size + size * (size + 1) // 2
 
     def adapt(self, sums: Sums, completeness: float) -> Self:
-        """Learn the priors of the effects of each observed column, and of the covariance.
-
-        One iteration of expectation maximisation for the variance of a column's effects,
-        relative to the covariance of the numbers (automatic relevance determination).
-        """
+        """Learn the priors of the effects of each observed column, and of the covariance."""
+        # One iteration of expectation maximisation for the variance of a column's effects, relative
+        # to the covariance of the numbers (automatic relevance determination)
         counts, rows, _ = sums
         inverse = np.linalg.inv(self._normal_matrix(counts * completeness))
         effects = inverse @ ((self.design.T * counts) @ rows * completeness)
@@ -378,12 +374,10 @@ PRIOR_ROWS = np.geomspace(1.0, 1000.0, 13)
 
 
 def dependence_gains(counts: FloatArray) -> FloatArray:
-    """Log Bayes factors for the dependence of two columns, one for each of `PRIOR_ROWS`.
-
-    Counts (r, c) have a Dirichlet prior at independence that weighs so many rows, against
-    independence for sure. Both have the marginals of the counts, smoothed by one row spread
-    evenly (Good, 1965, "The Estimation of Probabilities").
-    """
+    """Log Bayes factors for the dependence of two columns, one for each of `PRIOR_ROWS`."""
+    # Counts (r, c) have a Dirichlet prior at independence that weighs so many rows, against
+    # independence for sure. Both have the marginals of the counts, smoothed by one row spread
+    # evenly (Good, 1965, "The Estimation of Probabilities").
     total = counts.sum()
     marginals = [
         (counts.sum(axis=axis) + 1.0 / counts.shape[1 - axis]) / (total + 1.0) for axis in (1, 0)
@@ -506,10 +500,7 @@ def _log_mixed(
 
 
 def log_leave_out(table: MixtureTable, rows: slice, centres: IntArray) -> FloatArray:
-    """Log of the remaining weight (K, n) of components without one copy of the row evaluated.
-
-    Copies of a row of measurements are left out, too: they tell no more than one.
-    """
+    """Log of the remaining weight (K, n) of components without the row and copies of it."""
     weights = table.weights[rows]
     copies = weights if table.is_measured else 1.0
     left = safe_log(np.maximum(weights - copies, 0.0) / weights)

@@ -197,10 +197,8 @@ class FactorGaussians:
         )
 
     def _prior_factors(self) -> FloatArray:
-        """Most probable factors (K, q) of the prior's row in each component.
-
-        A mean may be as far from its prior as rows of the component are, not only as its noise is.
-        """
+        """Most probable factors (K, q) of the prior's row in each component."""
+        # A mean may be as far from its prior as rows of the component are, not only as its noise is
         stack, q = self.stack, self.stack.n_factors
         precisions = stack.loadings.transpose(0, 2, 1) @ stack.scaled_loadings + np.eye(q)
         away = self.mean_centre - stack.means
@@ -225,10 +223,7 @@ class FactorGaussians:
         counts: FloatArray,
         first: FloatArray,
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Loadings (c, q), noise (c,) and means (K, c) of components with one pair.
-
-        `noise` (c,) so far: given it, loadings solve a ridge regression.
-        """
+        """Loadings (c, q), noise (c,) and means (K, c) that components share, given `noise`."""
         q = factors.shape[2]
         total = np.maximum(counts + self.mean_count, _TINY)  # (K, c)
         prior_count = max(self.prior_count, _TINY)
@@ -344,10 +339,9 @@ class FactorExpectation:
 
 
 class FactorGaussianStatistics(InputStatistics):
-    """Moments of factors and cells, in standard units of the columns.
+    """Moments of factors and cells, in standard units of the columns."""
 
-    Units that have the same covariance keep it in common.
-    """
+    # Units that have the same covariance keep it in common
 
     def __init__(self, layer: Any, units: Sequence[InputUnit], moments: ColumnMoments) -> None:
         super().__init__(layer, units, moments)

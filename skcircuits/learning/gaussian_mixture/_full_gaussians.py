@@ -62,11 +62,10 @@ _MATRIX_CELLS = 1 << 20  # of arrays of matrices of some of the components, whic
 
 @dataclass(frozen=True, eq=False)
 class FullGaussians:
-    """Gaussian components with dense covariances in standard units.
+    """Gaussian components with dense covariances in standard units."""
 
-    White squares of means and rows are expanded up to `max_square`: log densities lose less than
-    1e-9 there.
-    """
+    # White squares of means and rows are expanded up to `max_square`: log densities lose less than
+    # 1e-9 there
 
     max_square: ClassVar[float] = 1e6
 
@@ -98,10 +97,7 @@ class FullGaussians:
         mean_count: float,
         is_observed: BoolArray | None = None,
     ) -> FullGaussians:
-        """Copies of a single component, which becomes part of the prior.
-
-        `is_observed` (c,): whether any row has a cell of a column; by default all.
-        """
+        """Copies of a single component, which becomes part of the prior of observed columns."""
         if is_observed is None:
             is_observed = np.ones(self.stack.n_columns, dtype=bool)
         means = np.repeat(self.stack.means, n_components, axis=0)
@@ -134,10 +130,8 @@ class FullGaussians:
 
     @cached_property
     def _is_linear(self) -> bool:
-        """Whether rows are completed by maps of patterns rather than once for each component.
-
-        Maps take columns times more numbers than a completion, however many components there are.
-        """
+        """Whether rows are completed by maps of patterns rather than once for each component."""
+        # Maps take columns times more numbers than a completion, however many components there are
         n_components = self.stack.n_components
         is_cheap = self.kind == "tied" and n_components > 1 and n_components >= self.stack.n_columns
         return is_cheap and self._can_expand()
@@ -184,10 +178,7 @@ class FullGaussians:
         return replace(self, ridges=ridges, stack=GaussianStack(means, covariances, shape))
 
     def _prior_rows(self, ridges: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Rows in the prior of each covariance, (K,), and their sums of products (K, c, c).
-
-        `ridges` (K,): those of unit variance among them.
-        """
+        """Rows (K,) in the prior of each covariance, and their sums of products (K, c, c)."""
         unit = ridges[:, None, None] * np.eye(len(self.target))
         return self.strength + ridges, self.strength * self._targets() + unit
 
@@ -217,11 +208,9 @@ class FullGaussians:
         return np.maximum(scales, _LEAST_SCALE)
 
     def adapt(self, sums: Sums, completeness: float) -> Self:
-        """Learn the prior of the covariances from the rows.
-
-        `completeness`: fraction of the cells that are observed; completed cells count less where
-        components have covariances of their own.
-        """
+        """Learn the prior of the covariances from the rows."""
+        # Completed cells count less, by `completeness`, where components have covariances of their
+        # own
         counts, _, _ = sums
         _, scatter = self._scatter(sums)
         if self.kind == "shrunk":

@@ -95,10 +95,7 @@ class GroupedColumn:
 def _left_out(
     cells: ColumnCells, counts: FloatArray, masses: FloatArray, smoother: FloatArray
 ) -> float:
-    """Mean log density of a row under the smoothed histogram of the others.
-
-    `counts`, `masses` (n_cells,): of all rows; one pseudo-row is distributed like `masses`.
-    """
+    """Mean log density of a row under the smoothed histogram of the others, (n_cells,) cells."""
     inner = slice(len(cells.column.atoms), -2)
     own = np.minimum(counts, 1.0) * np.diagonal(smoother)
     likely = (counts @ smoother - own + masses)[inner] / max(counts.sum(), 1.0)
@@ -113,12 +110,10 @@ def grouped_columns(
     point_masses: PointMasses,
     histograms: bool | Collection[int],
 ) -> dict[int, GroupedColumn]:
-    """The numerical columns of a table (n, d) that are grouped, by their index.
-
-    `cardinalities` (d,): number of categories, 0 for numbers. Columns with frequent values are
-    grouped, if there may be point masses, and with `histograms` also those of the others whose
-    shape is worth more than their dependence on other columns; or given ones of them.
-    """
+    """The numerical columns of a table (n, d) that are grouped, by their index."""
+    # Columns with frequent values are grouped, if there may be point masses, and with `histograms`
+    # also those of the others whose shape is worth more than their dependence on other columns; or
+    # given ones of them
     variables = np.flatnonzero(cardinalities == 0).tolist()
     described = [describe_column(j, X[:, j], weights, 0, point_masses) for j in variables]
     free = variables if histograms is True else histograms or ()
@@ -168,10 +163,7 @@ def _better_normal(
 def _few_components(
     X: FloatArray, weights: FloatArray, cardinalities: IntArray, n_numbers: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Few components over transformed columns: weights, rows behind each covariance, covariances.
-
-    Also the mean log density (c,) of each number under their mixture.
-    """
+    """Few components over transformed columns: weights, counts, covariances, log densities (c,)."""
     some = np.flatnonzero(weights > 0)
     some = some[:: 1 + len(some) // _MAX_ROWS]
     X, weights = X[some].copy(), weights[some]

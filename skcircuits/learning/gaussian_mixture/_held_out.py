@@ -75,11 +75,9 @@ class Answers(NamedTuple):
 
 
 def mean_bounds(numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Smallest and largest plausible conditional means (c,), from columns (n, c).
-
-    With heavy tails or steep relations, means far from all rows may be very wrong. Extrapolation is
-    limited to one standard deviation beyond the rows.
-    """
+    """Smallest and largest plausible conditional means (c,), from columns (n, c)."""
+    # With heavy tails or steep relations, means far from all rows may be very wrong. Extrapolation
+    # is limited to one standard deviation beyond the rows.
     known = ~np.isnan(numbers).all(axis=0)
     spread = np.nanstd(np.where(known, numbers, 0.0), axis=0)
     low, high = observed_ranges(numbers)
@@ -125,10 +123,7 @@ class HeldOutCells:
     def predict(
         self, state: MixtureState, criterion: Criterion = "cells", mapped: MappedRows | None = None
     ) -> Predictions:
-        """Predictions of the rows by a mixture, over `mapped` columns or the numbers as they are.
-
-        Hidden cells are predicted, too, if they are the criterion.
-        """
+        """Predictions of the rows, and of hidden cells if they count, by a mixture."""
         table = self.table
         numbers, codes = (own := mapped or table).numbers, own.codes
         joint = expect(state, numbers, codes, _groups(state, numbers))[2]
@@ -201,11 +196,9 @@ class HeldOutCells:
         )
 
     def losses(self, members: Sequence[Predictions], criterion: Criterion) -> FloatArray:
-        """Loss of each row under an equal mixture of some mixtures, shape (n,).
-
-        Minus the log density, or squared errors and log losses of hidden cells relative to those
-        of the marginal distributions of the columns.
-        """
+        """Loss (n,) of each row under an equal mixture of some mixtures."""
+        # Minus the log density, or squared errors and log losses of hidden cells relative to those
+        # of the marginal distributions of the columns
         if criterion == "log_likelihood":
             densities = np.stack([member.log_complete for member in members])
             return np.log(len(members)) - logsumexp(densities)

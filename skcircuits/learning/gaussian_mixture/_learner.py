@@ -110,12 +110,10 @@ def learn_gaussian_mixture(
     rng: np.random.Generator,
     start: MixtureState | None = None,
 ) -> Iterator[MixtureState]:
-    """Learn a mixture with a given number of components, yielding each iteration.
-
-    Expectation maximisation of the posterior (Ghahramani and Jordan, 1994, "Supervised learning
-    from incomplete data via an EM approach"), from `start` or from clusters of rows. The last
-    state is at an optimum unless `max_iter` came first.
-    """
+    """Learn a mixture with a given number of components, yielding each iteration of EM."""
+    # Of the posterior (Ghahramani and Jordan, 1994, "Supervised learning from incomplete data via
+    # an EM approach"), from `start` or from clusters of rows. The last state is at an optimum
+    # unless `max_iter` came first.
     state = start or start_mixtures(table, n_components, settings, rng)[0]
     evaluated = _rows_for_bandwidth(table) if settings.by_rows else table
     while not state.at_optimum and state.n_iter < settings.max_iter:
@@ -134,10 +132,8 @@ def start_mixtures(
     rng: np.random.Generator,
     n_mixtures: int = 1,
 ) -> list[MixtureState]:
-    """Run a few iterations from each start and keep the best, so many of them.
-
-    The prior is the same for all of these iterations: their posteriors can be compared.
-    """
+    """Run a few iterations from each start and keep the best, so many of them."""
+    # The prior is the same for all of these iterations: their posteriors can be compared
     n_starts = settings.n_init * n_mixtures + settings.n_spare
     if settings.by_rows:
         return [_begin_by_rows(table, settings, rng)] * n_mixtures
@@ -288,13 +284,11 @@ def _single(table: MixtureTable, settings: EMSettings) -> MixtureState:
 
 
 def learn_more(table: MixtureTable, state: MixtureState, pseudo_count: float) -> MixtureState:
-    """Learn from further rows, in one iteration over them.
-
-    On-line expectation maximisation (Cappé and Moulines, 2009, "On-line expectation-maximization
-    algorithm for latent data models"): expected statistics are averaged over all rows seen. The
-    weight of a row grows with the number of rows before it, since those were seen with worse
-    parameters.
-    """
+    """Learn from further rows, in one iteration over them."""
+    # On-line expectation maximisation (Cappé and Moulines, 2009, "On-line expectation-maximization
+    # algorithm for latent data models"): expected statistics are averaged over all rows seen. The
+    # weight of a row grows with the number of rows before it, since those were seen with worse
+    # parameters.
     state = replace(state, centres=None)  # further rows are other ones
     log_likelihood, sums = _expect(table, state)
     known, added = state.total_weight, table.total_weight
@@ -404,15 +398,10 @@ def expect(
 
 
 def cluster_rows(table: MixtureTable, n_clusters: int, rng: np.random.Generator) -> IntArray:
-    """Cluster rows by k-means over their observed cells.
-
-    Centres start as rows drawn with probability proportional to their squared distance from
-    those already drawn (k-means++). The squared distance of an incomplete row is the sum over
-    its observed cells, scaled up to all columns. Categories count as indicator columns
-    divided by the square root of two: two different ones are one unit apart.
-
-    Returns the cluster of each row, (n,); some clusters may stay empty.
-    """
+    """Cluster rows by k-means over their observed cells: (n,), some clusters may stay empty."""
+    # k-means++ starts. The squared distance of an incomplete row is the sum over its observed
+    # cells, scaled up to all columns. Categories count as indicator columns divided by the square
+    # root of two: two different ones are one unit apart.
     cells, observed = _indicator_columns(table)
     if len(cells) == 0:
         return np.zeros(0, dtype=np.int64)

@@ -72,11 +72,9 @@ class MixtureTable:
         sample_weight: FloatArray | None = None,
         like: MixtureTable | None = None,
     ) -> MixtureTable:
-        """Prepare a table of numbers and codes, in its own units or `like` an earlier one.
-
-        Rows without weight or without any observed cell are left out. A column without
-        observed cells has location 0 and scale 1.
-        """
+        """Prepare a table of numbers and codes, in its own units or `like` an earlier one."""
+        # Rows without weight or without any observed cell are left out. A column without observed
+        # cells has location 0 and scale 1.
         weights = np.ones(len(X)) if sample_weight is None else sample_weight
         kept = (weights > 0.0) & ~np.isnan(X).all(axis=1)
         source = np.flatnonzero(kept)
@@ -134,11 +132,8 @@ class MixtureTable:
         return self if numbers is self.numbers else replace(self, numbers=numbers)
 
     def groups(self, block: slice, n_gaussians: tuple[int, int]) -> list[PatternGroup]:
-        """Missing patterns of the rows of a block, kept once known.
-
-        They are joined as suits so many Gaussians with so many distinct covariances. They take
-        more memory than the rows do: factor analysers never ask for them.
-        """
+        """Missing patterns of a block, joined as suits some Gaussians and kept once known."""
+        # They take more memory than the rows do: factor analysers never ask for them
         key = block.start, n_gaussians
         if key not in self._groups:
             self._groups[key] = joined_groups(np.isnan(self.numbers[block]), n_gaussians)
@@ -220,16 +215,7 @@ def _cut_blocks(missing: BoolArray) -> list[slice]:
 def near_range(
     cells: FloatArray, weights: FloatArray, ratio: float = _FAR_RATIO
 ) -> tuple[float, float]:
-    """Bounds of the cells (n,) of a column that are not far off, infinite where all are near.
-
-    Cells are far off if they are `ratio` times as far from the median as all others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> near_range(np.append(np.arange(31.0), 9999.0), np.ones(32))
-    (-135.0, 165.0)
-    """
+    """Bounds of a column's cells (n,) but those `ratio` times as far from the median as others."""
     nothing = -np.inf, np.inf
     seen = ~np.isnan(cells) & (weights > 0)
     values, place = np.unique(cells[seen], return_inverse=True)
@@ -257,10 +243,8 @@ def near_range(
 
 
 def mapped_near_range(cells: FloatArray, weights: FloatArray) -> tuple[float, float]:
-    """Bounds of the cells (n,) that are not far off even where the others are nearly normal.
-
-    A number far off in a skewed column may be an ordinary one on the scale of its logarithms.
-    """
+    """Bounds of the cells (n,) that are not far off even where the others are nearly normal."""
+    # A number far off in a skewed column may be an ordinary one on the scale of its logarithms
     near = np.array(near_range(cells, weights))[:, None]
     if np.isinf(near).all():
         return -np.inf, np.inf
@@ -295,11 +279,9 @@ def _near_range(column: FloatArray, weights: FloatArray) -> tuple[float, float]:
 
 
 def _resolution(column: FloatArray) -> float:
-    """Distance of neighbouring values in a column that repeats values, else 0.
-
-    Such a column was measured to that accuracy: its cells are treated as intervals, so that a
-    component cannot shrink onto a single value.
-    """
+    """Distance of neighbouring values in a column that repeats values, else 0."""
+    # Such a column was measured to that accuracy: its cells are treated as intervals, so that a
+    # component cannot shrink onto a single value
     cells = column[~np.isnan(column)]
     values = np.unique(cells)
     if len(values) < 2 or len(values) > 0.5 * len(cells):
@@ -328,12 +310,10 @@ def _merge_rows(X: FloatArray, weights: FloatArray) -> tuple[IntArray, FloatArra
 
 
 def fit_sinh_map(numbers: FloatArray, weights: FloatArray) -> SinhMap:
-    """Maps that make columns as normal as hyperbolic sines can, for rows with weights (n,).
-
-    The center and curvature of each column (n, c) are those whose normal variable has the largest
-    likelihood, with its own mean and variance, times the slope of the map (as Box and Cox, 1964,
-    "An Analysis of Transformations", choose a power). All candidates are compared at once.
-    """
+    """Maps that make columns (n, c) as normal as hyperbolic sines can, given weights (n,)."""
+    # The center and curvature of each column are those whose normal variable has the largest
+    # likelihood, with its own mean and variance, times the slope of the map (as Box and Cox, 1964,
+    # "An Analysis of Transformations", choose a power). All candidates are compared at once.
     maps = [_fit_column(column, weights) for column in numbers.T]
     centers, curvatures = np.array(maps, dtype=np.float64).reshape(-1, 2).T
     return SinhMap(centers, curvatures)

@@ -69,12 +69,9 @@ class LatentRows:
 
 
 class Cells:
-    """Numbering of the cells of all columns side by side.
+    """Numbering of the cells of all columns side by side, the last of each for missing values."""
 
-    Every column has one cell more than `sizes` (d,): the last one represents a missing value
-    and has probability 1 under every state, so that one matrix product serves incomplete
-    rows.
-    """
+    # A missing value has probability 1 under every state: one matrix product serves incomplete rows
 
     def __init__(self, sizes: IntArray) -> None:
         ends = np.cumsum(sizes + 1)
@@ -137,12 +134,7 @@ class Emissions:
         n_states: int,
         joint: Mapping[int, JointNormals] | None = None,
     ) -> Emissions:
-        """Start from emissions that do not depend on the latent state.
-
-        `cardinalities` (d,): number of categories (anything for numerical columns); `codes`
-        (n, d): cells of the rows, NaN where missing; `sample_weight` (n,); `joint`: groups of
-        columns without cells. One uniform row is added to the counts of categories.
-        """
+        """Start from emissions that do not depend on the latent state; codes (n, d)."""
         joint = joint or {}
         sizes = np.array(cardinalities, dtype=np.int64)
         for column, in_cells in numerical.items():
@@ -188,10 +180,7 @@ class Emissions:
         return Evidence(self.cells.indicators(codes, self.dtype), joint)
 
     def likelihood(self, column: int, evidence: Evidence, out: FloatArray) -> FloatArray | float:
-        """Write the probability of a column's cells under each state, (n_states, n).
-
-        Densities of joint columns are scaled to a maximum of one; returns its logs.
-        """
+        """Write a column's probabilities (n_states, n), joint ones scaled by what is returned."""
         if column in self.joint:
             log_density = evidence.joint[column].log_density
             largest = finite_peaks(log_density.max(axis=0))
@@ -250,10 +239,7 @@ class Emissions:
         return self.mixed_units(column, np.eye(len(self.table)))
 
     def mixed_units(self, column: int, mixtures: FloatArray) -> list[Unit]:
-        """Mixtures of a column's units with the rows of weights (n, n_states).
-
-        Mixtures of cells are single units.
-        """
+        """Mixtures of a column's units with the rows of weights (n, n_states)."""
         if column in self.joint:
             units = self.joint[column].units()
             return [Sum(units, weights=row) for row in mixtures]
@@ -305,11 +291,9 @@ class JointNormals:
         return (X[:, self.columns] - self.location) / self.scale
 
     def within_steps(self) -> JointNormals:
-        """Wider by the steps of the grids: densities times steps are probabilities of points.
-
-        A normal distribution's probability of a step is nearly the density, times the step, of its
-        sum with a uniform variable, whose variance is a twelfth of the square of the step.
-        """
+        """Wider by the steps of the grids: densities times steps are probabilities of points."""
+        # A normal distribution's probability of a step is nearly the density, times the step, of
+        # its sum with a uniform variable, whose variance is a twelfth of the square of the step
         stack = self.gaussians.stack
         steps = np.where(self.is_grid, self.steps / self.scale, 0.0)
         wider = GaussianStack(stack.means, stack.covariances + np.diag(steps**2 / 12.0))
@@ -359,12 +343,10 @@ def encode_cells(
 
 
 def collinear_columns(rows: LatentRows, max_columns: int) -> tuple[tuple[int, ...], ...]:
-    """Disjoint groups of at most `max_columns` numerical columns that explain each other.
-
-    The pair with the largest correlation first, then the column whose variance the group explains
-    best, as long as half of it is explained. Columns with point masses stay apart, but for fine
-    grids: a density times the step is nearly a probability.
-    """
+    """Disjoint groups of at most `max_columns` numerical columns that explain each other."""
+    # The pair with the largest correlation first, then the column whose variance the group explains
+    # best, as long as half of it is explained. Columns with point masses stay apart, but for fine
+    # grids: a density times the step is nearly a probability.
     left = np.flatnonzero([not c and _is_dense(rows, v) for v, c in enumerate(rows.is_categorical)])
     correlations, errors = _correlations(rows.X[:, left], rows.weight)
     groups: list[tuple[int, ...]] = []
@@ -398,11 +380,7 @@ def _is_dense(rows: LatentRows, column: int) -> bool:
 
 
 def _correlations(X: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Correlations (d, d) of the rows that have both cells, a little less than one.
-
-    Also the errors (d,) by which those of a column contradict others, since pairs of incomplete
-    columns have rows of their own.
-    """
+    """Correlations (d, d) of rows with both cells, and by how much they contradict others (d,)."""
     seen = ~np.isnan(X)
     centred = standardized(X, weight)
     together = np.maximum(seen.T.astype(float) @ (seen * weight[:, None]), 1e-300)

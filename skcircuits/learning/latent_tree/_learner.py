@@ -54,11 +54,10 @@ _MIN_TRANSITION = 1e-7
 
 @dataclass(frozen=True)
 class LatentTree:
-    """A tree of latent variables Z_v with h states each; Z_v emits column v of the table.
+    """A tree of latent variables Z_v with h states each; Z_v emits column v of the table."""
 
-    The first of some joint columns has their latent variable; the others are no vertices, though
-    they name it as their parent.
-    """
+    # The first of some joint columns has their latent variable; the others are no vertices, though
+    # they name it as their parent
 
     parents: IntArray  # (n_variables,), parent of each latent variable, -1 at the root
     prior: FloatArray  # (h,), distribution of the root

@@ -178,10 +178,7 @@ def _of_support_vectors(model: Any) -> _FeatureExpansion:
 
 
 def _coefficients_of_pairs(dual: FloatArray, n_support: IntArray, n_classes: int) -> FloatArray:
-    """Coefficients (m, n_pairs) of support vectors, sorted by class, for all pairs of classes.
-
-    `dual` (n_classes - 1, m) holds for each vector its coefficients beside the other classes.
-    """
+    """Coefficients (m, n_pairs) of all pairs of classes, from `dual` (n_classes - 1, m)."""
     owner = np.repeat(np.arange(n_classes), n_support) if n_classes > 2 else 0
     columns = [
         np.where(owner == i, dual[j - 1], np.where(owner == j, dual[i], 0.0))
@@ -500,26 +497,8 @@ def expansion_variance(
     kernel: Kernel,
     n_jobs: int | None = None,
 ) -> FloatArray:
-    """Variance of Σ_i α_i k(x, s_i) given the observed cells of each row, shape (n,).
-
-    For products of RBF and Hamming kernels and complete points s_i (m, n_columns) exact up to a
-    certified relative error of 1e-5, 0 where nothing is missing. Points with missing cells stand
-    for their kernel mean embeddings; the variance is then estimated from draws, with a warning.
-    Raises ``CircuitPropertyError`` for other kernels, ``ZeroProbabilityError`` where the observed
-    cells of a row are impossible.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.circuits import Bernoulli, Circuit
-    >>> from skcircuits.kernels import RBF
-    >>> from skcircuits.predictions.models._kernel_expansions import expansion_variance
-    >>> p = Circuit(Bernoulli(0, 0.5))
-    >>> expansion_variance(
-    ...     [[np.nan]], [[0.0]], np.ones(1), circuit=p, kernel=RBF(gamma=50.0)
-    ... ).round(6)
-    array([0.25])
-    """
+    """Variance of Σ_i α_i k(x, s_i) given the observed cells of each row, (n,), 1e-5 relative."""
+    # Points with missing cells stand for their kernel mean embeddings: draws then, with a warning
     X, points = np.asarray(X, dtype=np.float64), np.asarray(points, dtype=np.float64)
     term = _single_term(kernel, circuit)
     if not len(points):  # a constant

@@ -316,10 +316,9 @@ def _exponential(values: FloatArray, step: float) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, eq=False)
 class _Approximation:
-    """A link whose value and square, of typical `size` (2,), are approximated by polynomials.
+    """A link whose value and square, of typical `size` (2,), are approximated by polynomials."""
 
-    Its methods make the link, instead of functions within a function: estimators are pickled.
-    """
+    # Methods make the link, not functions within a function: estimators are pickled
 
     function: PiecewiseFunction
     size: FloatArray
@@ -353,11 +352,7 @@ class _Approximation:
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxForm:
-    """Probabilities of three or more classes, by additive scores.
-
-    They are the softmax of the scores, or their logistic functions divided by the sum if
-    `is_one_versus_rest`.
-    """
+    """Probabilities of several classes: the softmax of scores, or normalised logistic functions."""
 
     additive: AdditiveFunction
     components: GaussianComponents

@@ -259,10 +259,7 @@ class _Spectrum(NamedTuple):
 
 
 class _Directions(NamedTuple):
-    """Principal directions of r missing numbers: P patterns, G covariances, K components, n rows.
-
-    ``maps`` times a point less ``offsets`` are its coordinates ξ.
-    """
+    """Principal directions of r missing numbers: ``maps`` times a point less ``offsets``."""
 
     maps: FloatArray  # (G, P, r, p)
     spectrum: _Spectrum
@@ -499,10 +496,9 @@ def _products_from_powers(
 
 
 class _Half(NamedTuple):
-    """Products of functions of some directions: powers of a number, functions of a category.
+    """Products of functions of some directions: powers of a number, functions of a category."""
 
-    ``steps`` multiply some functions by one of a direction and an order, and put them in a place.
-    """
+    # A step multiplies functions by one of a direction and an order, and puts them in a place
 
     n_numbers: int  # they come before categories
     costs: FloatArray  # (p,), minus the logs of their eigenvalues relative to the first
@@ -535,10 +531,7 @@ class _Half(NamedTuple):
         return cls(n_numbers, costs, powers, of_all, directions, steps, log_norms, from_powers)
 
     def products(self, start: FloatArray, t: FloatArray, tables: list[FloatArray]) -> FloatArray:
-        """Multiply `start` (b, m) by powers of t (b, r, m) and functions of categories: (p, b, m).
-
-        ``tables``: per category its functions at the points, shape (S, 1, m).
-        """
+        """Multiply `start` (b, m) by powers of t (b, r, m) and `tables` (S, 1, m): (p, b, m)."""
         result = np.empty((len(self.costs), *start.shape))
         result[0] = start
         for direction, order, source, place in self.steps:
@@ -550,10 +543,7 @@ class _Half(NamedTuple):
         return result
 
     def eigenvalues(self, log_decays: FloatArray, log_values: list[FloatArray]) -> FloatArray:
-        """Eigenvalues over squared norms of the products, (b, p), given log decays (b, r).
-
-        Those of numbers are relative to that of a constant.
-        """
+        """Eigenvalues, relative to a constant's, over squared norms of products, (b, p)."""
         n = len(self.powers)
         result = 2.0 * log_decays[:, self.directions[:n]] @ self.powers + self.log_norms
         for direction, order in zip(self.directions[n:], self.orders[n:]):
@@ -574,10 +564,7 @@ class _Halves(NamedTuple):
 def _halves(
     edges: tuple[float, ...], labels: tuple[tuple[float, ...], ...], size: float, n_points: int
 ) -> _Halves | None:
-    """Divide the directions so that products cost least; None where pairs of points cost less.
-
-    ``edges`` (r,) are the costs of the first powers of numbers, ``labels`` those of categories.
-    """
+    """Divide the directions so that products cost least; None where pairs of points cost less."""
     if n_points <= FEW_POINTS or any((MAX_ORDERS - 1) * edge < size for edge in edges):
         return None
     levels = [[i * edge for i in range(int(size / edge) + 1)] for edge in edges]

@@ -107,11 +107,9 @@ class PiecewiseFunction:
     def _segments(
         self, means: FloatArray, stds: FloatArray
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Segments that edges and the scale of each Gaussian cut out: query, lower, upper.
-
-        They are in standard deviations from the mean: differences of values would lose the digits
-        of narrow Gaussians.
-        """
+        """Segments that edges and the scale of each Gaussian cut out: query, lower, upper."""
+        # In standard deviations from the mean: differences of values would lose the digits of
+        # narrow Gaussians
         ends = (self.edges[[0, -1]] - means[:, None]) / stds[:, None]
         cuts = np.clip(CUTS, ends[:, :1], ends[:, 1:])
         first, last = np.searchsorted(self.edges, means + stds * cuts[:, [0, -1]].T)
@@ -289,11 +287,7 @@ def approximate(
     edges: FloatArray,
     size: FloatArray | None = None,
 ) -> dict[int, PiecewiseFunction]:
-    """Approximate functions of several columns, whose panels are halved together.
-
-    ``function(columns, values)`` has k outputs, ``edges`` (p + 1, d) are those of the first panels,
-    and ``size`` (k,) is that of typical values; by default the median of the panels.
-    """
+    """Approximate a function of columns, k outputs of typical `size` (k,), by halving panels."""
     least = LEAST_WIDTH * np.maximum(edges[-1] - edges[0], np.abs(edges).max(axis=0))
     column = np.repeat(columns, len(edges) - 1)
     low, high = edges[:-1, columns].T.ravel(), edges[1:, columns].T.ravel()

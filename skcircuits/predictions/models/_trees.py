@@ -140,10 +140,7 @@ class Splits:
         return replace(splits, used=used, n_leaves=n_leaves)
 
     def _bound(self, trees: Trees) -> BoolArray:
-        """Hand the bounds of all columns from the roots to the leaves, level by level.
-
-        Returns the numerical columns that are bounded at each leaf, shape (n_leaves, n_columns).
-        """
+        """Hand bounds down to the leaves; gives the numbers bounded there (n_leaves, n_columns)."""
         nodes, used = trees.roots, [self.used]
         n_columns = self.used.shape[1]
         lower = np.full((len(nodes), n_columns), -np.inf)
@@ -206,10 +203,7 @@ def _sources(features: AdditiveFunction) -> IntArray:
 
 
 class Pairs(NamedTuple):
-    """Pairs of a row and a node that it may reach, and the box of the row's missing numbers.
-
-    Only joint Gaussians need the box; others have it over no columns.
-    """
+    """Pairs of a row and a node that it may reach, with the row's box for joint Gaussians."""
 
     rows: IntArray  # (q,)
     nodes: IntArray  # (q,)

@@ -376,10 +376,7 @@ class Boxes:
         ).without_empty()
 
     def around_numbers(self, grids: IntArray, constants: FloatArray | None = None) -> Boxes:
-        """Let intervals cover what their numbers stand for in columns of some kinds (d,).
-
-        `constants` (d,): numbers of constant columns, which what is near counts as; NaN for others.
-        """
+        """Let intervals cover what their numbers, and `constants` (d,), stand for."""
         if constants is not None and not np.isnan(constants).all():
             return self._around_constants(constants).around_numbers(grids)
         is_integral = grids == INTEGERS
@@ -412,11 +409,9 @@ class Boxes:
 
     @property
     def stops(self) -> FloatArray:
-        """Where intervals end for a density (n_boxes, d): before the float after the last one.
-
-        So an interval and its complement leave nothing out. Half-way between integers nothing is,
-        and a single number has probability zero, unless all floats count.
-        """
+        """Where intervals end for a density (n_boxes, d): before the float after the last one."""
+        # An interval and its complement leave nothing out. Half-way between integers nothing is,
+        # and a single number has probability zero, unless all floats count.
         ends_there = self.lower == self.upper
         if self.grids is not None and self.grids.any():
             ends_there &= self.grids == NUMBERS

@@ -66,11 +66,9 @@ class Interval(NamedTuple):
 
 
 class NumberSet:
-    """A union of intervals of floats.
+    """A union of intervals [e_0, e_1), [e_2, e_3), ... of floats, kept as increasing edges."""
 
-    Kept as increasing edges e_0 < e_1 < ... of half-open intervals [e_0, e_1), [e_2, e_3), ...:
-    a closed upper end is the float below the edge, so that open and closed ends are one case.
-    """
+    # A closed upper end is the float below the edge: open and closed ends are one case
 
     def __init__(self, edges: FloatArray) -> None:
         self.edges = edges

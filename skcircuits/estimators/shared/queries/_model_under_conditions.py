@@ -67,13 +67,8 @@ class Weighed:
 
 
 def weigh(conditions, log_evidence, schema, may_be_exact=None):
-    """Weigh conditions by the log probabilities of their boxes.
-
-    ``conditions``: of any form; ``log_evidence``: ``log_evidence(boxes, observed)``, of shape
-    (n_boxes,); ``schema``: the kinds of numbers of each column; ``may_be_exact`` (d,): columns
-    where a single number, of probability zero, counts by its density. Impossible boxes are left
-    out.
-    """
+    """Weigh conditions by log probabilities of their possible boxes, ``log_evidence(...)``."""
+    # `may_be_exact` (d,): columns where a single number, of probability zero, counts by its density
     # Numbers of boxes, not of conditions, so that those left empty can be told
     numbered = replace(conditions.boxes, query=np.arange(len(conditions.boxes)))
     rounded = numbered.around_numbers(schema.grids, schema.constants)
@@ -114,12 +109,10 @@ def _at_points(boxes, observed, log_mass, log_evidence, may_be_exact):
 
 
 def at_integers(weighed, columns, model, log_evidence, schema):
-    """Divide boxes at the integers of bounded columns, so that each part has a single one of them.
-
-    Draws are rounded, and so are moments: they are those of the integers, and not of a continuous
-    variable between the bounds. Columns of many integers are not divided, nor are boxes of three
-    bounded columns.
-    """
+    """Divide boxes at the integers of bounded columns, so that each part has one of them."""
+    # Draws are rounded, and so are moments: they are those of the integers, and not of a continuous
+    # variable between the bounds. Columns of many integers are not divided, nor are boxes of three
+    # bounded columns.
     boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
     columns = np.setdiff1d(columns[schema.is_integral[columns]], list(model.cardinalities))
     low, high = boxes.lower[:, columns], boxes.upper[:, columns]
@@ -162,11 +155,9 @@ def _few_parts(counts):
 
 
 def only_numbers(weighed, features, schema):
-    """The only number that a feature can have in a box, NaN where it varies, shape (n_boxes, F).
-
-    Integers do not vary between the points half-way to their neighbours, nor do constant columns.
-    What is observed is left to the model.
-    """
+    """The only number that a feature can have in a box, (n_boxes, F), NaN where it varies."""
+    # Integers do not vary between the points half-way to their neighbours, nor do constant columns.
+    # What is observed is left to the model.
     boxes, columns = weighed.conditions.boxes, [feature.variable for feature in features]
     low, high, observed = (
         values[:, columns] for values in (boxes.lower, boxes.upper, weighed.conditions.observed)
@@ -208,11 +199,7 @@ class Features:
 
     @classmethod
     def of_columns(cls, columns, schema):
-        """Features of named columns; by default of all numerical ones.
-
-        A column of categories that are not numbers has one feature per category: whether a row
-        has it, named like ``job_cook``.
-        """
+        """Features of named columns, by default of all numerical ones; one per category."""
         if columns is None:
             numerical = [c.categories is None or c.has_numbers for c in schema.columns]
             chosen = np.flatnonzero(numerical).tolist()
@@ -255,10 +242,7 @@ def column_indices(columns, schema):
 
 
 def column_index(name, schema):
-    """Index of a column given by name, or by index where names are no integers.
-
-    Columns of an array are also named as in texts, x0, x1, ....
-    """
+    """Index of a column given by name (arrays: x0, ...), or index where names are no integers."""
     names = schema.names
     if schema.prototype is None and isinstance(name, str):
         names = [column.text_name for column in schema.columns]
@@ -279,11 +263,7 @@ def column_index(name, schema):
 
 
 def in_frame(columns, schema, like=None, index=None):
-    """Answers by column as a dataframe of the library that the density was fitted with.
-
-    `columns` maps names to arrays of shape (n,). Rows are labelled by the index of the dataframe
-    `like`, or by `index`, where the library has indices.
-    """
+    """Answers (n,) by column as a dataframe of the library that the density was fitted with."""
     prototype = schema.prototype if like is None else like
     frame = build_frame(columns, None, _library(prototype))
     if like is not None:
@@ -369,11 +349,10 @@ def estimate_information(joint, first, second, n_samples, random_state):
 
 
 class ModelUnderConditions:
-    """Conditions with their probabilities, and the queries of a model under them.
+    """Conditions with their probabilities, and the queries of a model under them."""
 
-    A density defines the hooks ``_log_evidence(boxes, observed)``, of shape (n_boxes,), and
-    ``_restricted(boxes, observed)``, a `RestrictedCircuit`; ``_schema`` describes its columns.
-    """
+    # Hooks of a density: `_log_evidence(boxes, observed)`, (n_boxes,), and `_restricted(boxes,
+    # observed)`, a `RestrictedCircuit`; `_schema` describes its columns
 
     _column_type = ColumnUnderConditions
 
@@ -493,12 +472,10 @@ class ModelUnderConditions:
         return self._decode_rows(rounded, weighed.conditions)
 
     def _at_best_integers(self, weighed, rows, heights, **search):
-        """Move cells of integer columns to integers, and those of other columns to the best then.
-
-        Between two integers the density may be highest near the one where it is lower, as where a
-        piece of a polynomial ends; and where columns depend on each other, integers next to the
-        best point may be far less probable than some further away.
-        """
+        """Move integer cells to integers, and those of other columns to the best then."""
+        # Between two integers the density may be highest near the one where it is lower, as where a
+        # piece of a polynomial ends; and where columns depend on each other, integers next to the
+        # best point may be far less probable than some further away.
         schema, conditions = self._model_schema, weighed.conditions
         left_out = list(search.get("left_out", ()))
         moved = schema.is_integral.copy()
@@ -593,11 +570,7 @@ def _with_cells(conditions, at, rows, is_known):
 
 
 def _stepped(log_density, rows, is_moved, low, high):
-    """Rows of integers after steps to neighbours in single columns, and their log densities.
-
-    `log_density(at, trials)`: of trials for rows `at`; `is_moved` (n, d): cells that may change,
-    between integers `low` and `high`, NaN where open.
-    """
+    """Rows of integers after steps within bounds in single columns, and their log densities."""
     rows, heights = rows.copy(), log_density(np.arange(len(rows)), rows)
     columns = np.flatnonzero(is_moved.any(axis=0)).repeat(2)
     steps = np.tile([-1.0, 1.0], len(columns) // 2)

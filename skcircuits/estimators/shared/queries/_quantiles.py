@@ -29,13 +29,7 @@ BATCH = 4096
 
 
 class ColumnUnderConditions:
-    """One column of a density under each of some weighed conditions.
-
-    ``column``: its description in the schema; ``at``: its index among the columns of the model;
-    ``model``: the model restricted to the boxes of the conditions; ``log_evidence``: log
-    probabilities of other boxes; ``point_masses``: gives the points where a column of the model
-    holds mass.
-    """
+    """One column of a density under each of some weighed conditions."""
 
     def __init__(self, column, at, weighed, model, log_evidence, point_masses):
         self._column, self._at, self._weighed = column, at, weighed
@@ -137,13 +131,9 @@ def _integer(x):
 
 
 def _bisect_quantiles(distribution, levels, start, scale, rounded=None):
-    """Smallest numbers where a distribution function reaches levels.
-
-    ``distribution``: ``distribution(x)``: probabilities (m, k) that each of m conditions leaves the
-    column at most at x (m, k); ``levels`` (m, k): levels in (0, 1); ``start``, ``scale`` (m, 1): a
-    typical number, and a distance from it, to begin with; ``rounded``: what is asked of the
-    quantiles, by default themselves. Returns (m, k): the quantiles.
-    """
+    """Smallest numbers (m, k) where ``distribution(x)`` (m, k) reaches `levels` (m, k)."""
+    # `start`, `scale` (m, 1): a typical number, and a distance from it, to begin with; `rounded`:
+    # what is asked of the quantiles, by default themselves
     # Rounding may leave the whole mass below a level close to one
     levels = np.minimum(levels, distribution(np.full(levels.shape, np.inf)) - 1e-15)
     low = np.broadcast_to(start - scale, levels.shape).astype(float)
@@ -159,10 +149,8 @@ def _bisect_quantiles(distribution, levels, start, scale, rounded=None):
 
 
 def _snapped(found, points, scale):
-    """Quantiles (m, k) on the points (a,) that they are as close to as bisections come.
-
-    An interval that begins next to a point would miss its mass.
-    """
+    """Quantiles (m, k) on the points (a,) that they are as close to as bisections come."""
+    # An interval that begins next to a point would miss its mass
     if len(points) == 0:
         return found
     after = np.clip(np.searchsorted(points, found), 1, len(points) - 1) if len(points) > 1 else 0
@@ -173,12 +161,9 @@ def _snapped(found, points, scale):
 
 
 def _find_roots(function, low, high, scale, rounded=None):
-    """Zeros of increasing functions between ends, by Chandrupatla's method.
-
-    Inverse quadratic interpolation where it can be trusted, else bisection, which also ends at
-    the points where a function jumps. Gives ends where the function is not negative, `rounded` if
-    that is given: it ends where both ends round to the same.
-    """
+    """Upper ends of brackets of increasing functions' zeros, by Chandrupatla's method."""
+    # Inverse quadratic interpolation where it can be trusted, else bisection, which also ends at
+    # the points where a function jumps. With `rounded` it ends where both ends round to the same.
     low_value, high_value = function(low), function(high)
     # The last point, the end on the other side of the root, and the point before the last
     a, b, c = high, low, high
@@ -212,12 +197,9 @@ def _find_roots(function, low, high, scale, rounded=None):
 
 
 def _shortest_intervals(quantile, distribution, level):
-    """The shortest of the intervals that hold a fraction `level` of the mass, (m, 2).
-
-    `quantile` gives quantiles (m, k) of levels (m, k), `distribution` is the distribution function.
-    A table of it brackets the best lower level, which is then found from the quantiles
-    themselves. The result is one interval, even if two would be shorter.
-    """
+    """The shortest intervals (m, 2) that hold a fraction `level` of the mass, as one interval."""
+    # A table of the distribution brackets the best lower level, which is then found from the
+    # quantiles themselves
     rest = 1.0 - level
     outer = quantile(np.array([[0.01 * rest, 1.0 - 0.01 * rest]]))
     points = outer[:, :1] + (outer[:, 1:] - outer[:, :1]) * np.linspace(0.0, 1.0, _N_POINTS)
@@ -253,11 +235,7 @@ def _best_levels(points, reached, level):
 
 
 def _shortest_runs(distribution, first, last, level):
-    """The shortest runs of integers that hold a fraction `level` of the mass, (m, 2).
-
-    `distribution` gives probabilities (m, n) up to integers (n,), which lie between `first` and
-    `last`. Of runs of one length the most probable one is given.
-    """
+    """The shortest runs (m, 2) of integers with a fraction of the mass, the most probable one."""
     steps = np.arange(first - 1.0, last + 1.0)
     reached = np.maximum.accumulate(distribution(steps), axis=1)
     # Rounding may leave the last sum below a level close to one
@@ -278,11 +256,7 @@ def _first_reaching(reached, wanted):
 
 
 def probability_bounds(joint, weighed, model, log_evidence, schema, tol):
-    """Lower and upper bound of the probability of a query given a condition.
-
-    ``joint``: condition and query, `Conditions`; ``weighed``: the single condition;
-    ``model``: the model restricted to it, which determines where to cut unbounded sides.
-    """
+    """Lower and upper bound of the probability of a query given the single condition `weighed`."""
     boxes = replace(joint.boxes, query=np.arange(len(joint.boxes)), n_queries=len(joint.boxes))
     boxes = boxes.around_numbers(schema.grids, schema.constants)
     observed, log_total = joint.observed[boxes.query], float(weighed.log_total[0])

@@ -297,10 +297,9 @@ def _table(total, parts, schema):
 
 
 class ColumnOfTrees(ColumnUnderConditions):
-    """A column whose distribution function follows from the probabilities of its states.
+    """A column whose distribution function follows from the probabilities of its states."""
 
-    Within a state it is that of the bin, so that bisections take no further draws of trees.
-    """
+    # Within a state it is that of the bin, so that bisections take no further draws of trees
 
     def _box_moments(self):
         return self._model.moments_in_order(self._at)
@@ -358,10 +357,7 @@ class RestrictedTrees:
         return np.where(is_seen, cells, mean), np.where(is_seen, 0.0, variance)
 
     def fraction_within(self, j, cut, box_of):
-        """Probability (n_cut,) of boxes that are cut in a column, each given the box it is part of.
-
-        `box_of` (n_cut,): numbers of those boxes.
-        """
+        """Probability (n_cut,) of boxes cut in a column, each given the box `box_of` (n_cut,)."""
         (own,) = self._coverage_of(cut, self._observed[box_of], [j])
         whole = self._coverage[j][box_of]
         part = np.divide(own, whole, out=np.zeros_like(own), where=whole > 0)
@@ -406,10 +402,7 @@ class RestrictedTrees:
         raise CircuitPropertyError(must("covariances", "be computed with a circuit", way_out))
 
     def mpe(self, left_out=(), **search):
-        """Rows of highest density (n_boxes, d), and its logarithms (n_boxes,).
-
-        `search`: parameters of the search for rows with too many completions to enumerate.
-        """
+        """Rows of highest density (n_boxes, d), and its logarithms (n_boxes,)."""
         if len(left_out):
             way_out = "Ask the density itself: mpe(given=...), or marginals of few categories."
             condition = "include all columns of a mixture of all trees"
@@ -466,10 +459,8 @@ class RestrictedTrees:
         return softmax(self._log_masses(j, np.eye(self._coverage[j].shape[1])), axis=1)
 
     def _ordered_masses(self, j):
-        """Distribution of the states of a column from probabilities of several lowest ones.
-
-        Estimates of nested boxes have errors alike, which cancel in their ratios.
-        """
+        """Distribution of the states of a column from probabilities of several lowest ones."""
+        # Estimates of nested boxes have errors alike, which cancel in their ratios
         if j not in self._masses:
             log_reached = self._log_masses(j, np.tri(self._coverage[j].shape[1]))
             reached = np.exp(log_reached - log_reached[:, -1:])
@@ -477,10 +468,7 @@ class RestrictedTrees:
         return self._masses[j]
 
     def _log_masses(self, j, parts):
-        """Log probabilities (n_boxes, n_parts) of boxes with a column in sets of its states.
-
-        `parts` (n_parts, k): 1 where a state is in a set.
-        """
+        """Log masses (n_boxes, n_parts) of boxes with a column in sets `parts` (n_parts, k)."""
         start = sum(own.shape[1] for own in self._coverage[:j])
         whole = np.concatenate(self._coverage, axis=1)
         # One row of evidence per box and set
