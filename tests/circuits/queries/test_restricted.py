@@ -290,8 +290,8 @@ def test_a_search_finds_nearly_all_of_the_best_integers_in_bounds():
         upper = np.where(is_bounded, drawn + rng.integers(0, 4, drawn.shape), NAN)
         best = np.empty(6)
         for i, (x, low, high) in enumerate(zip(X, lower, upper)):
-            axes = [np.arange(-8.0, 22.0) if j != 2 else np.arange(3.0) for j in range(4)]
-            axes = [a if np.isnan(own) else np.array([own]) for own, a in zip(x, axes)]
+            supports = [np.arange(13.0), np.arange(-8.0, 22.0), np.arange(3.0), np.arange(13.0)]
+            axes = [a if np.isnan(own) else np.array([own]) for own, a in zip(x, supports)]
             axes = [a[~((a < low[j]) | (a > high[j]))] for j, a in enumerate(axes)]
             best[i] = circuit.log_prob(np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 4)).max()
         possible = np.isfinite(best)
