@@ -255,14 +255,8 @@ def _unpack(family: str, arrays: Mapping[str, np.ndarray]) -> list[dict[str, Any
 def read_psdd(
     psdd_path: str | PathLike[str], vtree_path: str | PathLike[str] | None = None
 ) -> Unit:
-    """Read a PSDD as a circuit over binary variables.
-
-    ``psdd_path``: the diagram, plain text or compressed with gzip; ``vtree_path``: its vtree; when
-    given, every node's scope must be that of a vtree node. (The numbers of vtree nodes are not
-    compared, as writers count them differently). Returns the root; variable i of the file is column
-    i - 1.
-
-    Raises ``CircuitFileError`` if a file is not in the format or does not match its vtree.
+    """Root of a PSDD over binary variables, variable i of the file as column i - 1; with a vtree,
+    whose nodes may be numbered in any way, every scope must be that of one of its nodes.
     """
     scopes = None if vtree_path is None else set(_vtree_scopes(vtree_path).values())
     nodes: dict[int, Unit] = {}
@@ -368,10 +362,8 @@ def _records(path: str | PathLike[str], header: str) -> Iterator[tuple[int, list
 def layered_positions(
     children: Mapping[Hashable, Sequence[Hashable]],
 ) -> dict[Hashable, tuple[float, float]]:
-    """Place nodes below their parents, in the order of the parents.
-
-    ``children``: all nodes of an acyclic graph, parents before children. Returns x in (0, 1), the
-    nodes of a level evenly spaced; y = minus the length of the longest path from a root.
+    """Positions in (0, 1) of the nodes of an acyclic graph (``children``, parents before children),
+    evenly spaced per level, and minus the length of the longest path to each.
     """
     levels = _levels(children)
     members: dict[int, list[Hashable]] = defaultdict(list)
@@ -541,10 +533,7 @@ def _edge(upper: tuple[float, float], lower: tuple[float, float], weight: float 
 
 
 def _weights(places: list[tuple[float, float]], drawing: Drawing) -> list[str]:
-    """Write weights nearer to the lower nodes, where edges are further apart.
-
-    One that would cover another is left to the pointer.
-    """
+    """Write weights near the lower nodes, where edges are further apart, unless they overlap."""
     written: list[tuple[float, float]] = []
     shapes = []
     for i, j, weight in drawing.edges:

@@ -69,10 +69,7 @@ class PairRules(Protocol[Result]):
     def mixture(
         self, left_weights: FloatArray, right_weights: FloatArray, terms: list[Result]
     ) -> Result:
-        """Combine the results of pairs of terms; a side that is not a sum has weights one.
-
-        Pairs without a common row are omitted: their results must not matter.
-        """
+        """Combine results of pairs of terms with a row in common; no sum has weights one."""
 
 
 def fold_pairs(left: Unit, right: Unit, rules: PairRules[Result]) -> Result:
@@ -138,7 +135,18 @@ class _PairFold(Generic[Result]):
         left, right = self._open(pair[0]), self._open(pair[1])
         # Sums come first: a sum may stand against several factors of the other side.
         if left.is_sum or right.is_sum:
-            return self._sum_step(left, right)
+            meeting = [
+                (i, j)
+                for i, own in enumerate(left.states)
+                for j, other in enumerate(right.states)
+                # Products of disjoint supports are zero: deterministic circuits stay small
+                if self._supports.may_meet(own, other)
+            ]
+            below = [(left.terms[i], right.terms[j]) for i, j in meeting]
+            places = np.array(meeting, dtype=np.intp).reshape(-1, 2)
+            left_weights, right_weights = left.weights[places[:, 0]], right.weights[places[:, 1]]
+            mixture = self._rules.mixture
+            return _Step(below, lambda terms: mixture(left_weights, right_weights, terms))
         if len(left.units) == len(right.units) == 1:
             own, other = left.units[0], right.units[0]
             assert isinstance(own, InputUnit) and isinstance(other, InputUnit)
@@ -163,24 +171,6 @@ class _PairFold(Generic[Result]):
             states = [self._supports.states(*term) for term in terms]
             self._sides[side] = _Opened(units, partition, terms, weights, states)
         return self._sides[side]
-
-    def _sum_step(self, left: _Opened, right: _Opened) -> _Step[Result]:
-        """Distribute the sums on both sides; terms of weight zero do not take part.
-
-        Nor do pairs of terms that no row meets: of decision diagrams, few pairs remain.
-        """
-        meeting = [
-            (i, j)
-            for i, own in enumerate(left.states)
-            for j, other in enumerate(right.states)
-            # Products of disjoint supports are zero: deterministic circuits stay small
-            if self._supports.may_meet(own, other)
-        ]
-        below = [(left.terms[i], right.terms[j]) for i, j in meeting]
-        places = np.array(meeting, dtype=np.intp).reshape(-1, 2)
-        left_weights, right_weights = left.weights[places[:, 0]], right.weights[places[:, 1]]
-        mixture = self._rules.mixture
-        return _Step(below, lambda terms: mixture(left_weights, right_weights, terms))
 
     def _split(self, left: _Opened, right: _Opened) -> list[Pair]:
         """Group the factors of both sides into blocks of equal scope."""
@@ -353,10 +343,8 @@ _ZERO = _Result(None, -np.inf)
 
 
 class _Multiplication:
-    """Rules for products and quotients; every unit of the result is normalised.
-
-    ``rule``: product or quotient of two input units; ``exponent``: power of the weights of the
-    right circuit.
+    """Products or quotients (``rule``) of input units, weights of the right circuit to the power of
+    ``exponent``; every unit of the result is normalised.
     """
 
     def __init__(self, rule: Callable[[InputUnit, InputUnit], Scaled], exponent: float) -> None:

@@ -143,7 +143,13 @@ class CircuitDisplay(Display):
         self._has_units = self.detail == "units" or (self.detail == "auto" and small)
         draw = draw_units if self._has_units else draw_regions
         self._drawing = draw(self.circuit.plan, self.feature_names)
-        return _figure_size(self._drawing)
+        widest = max(Counter(node.y for node in self._drawing.nodes).values())
+        letters = max(len(line) for node in self._drawing.nodes for line in node.label.split("\n"))
+        depth = 1.0 - min(node.y for node in self._drawing.nodes)
+        # Between the default of matplotlib and what a screen shows
+        return min(max(6.4, widest * (0.3 + 0.08 * letters)), 24.0), min(
+            max(3.0, 1.2 * depth), 20.0
+        )
 
     def _draw(self, line_kw: dict[str, Any]) -> None:
         n_variables = len(self.circuit.variables)
@@ -157,15 +163,6 @@ class CircuitDisplay(Display):
             style = {"color": "0.65", "linewidth": 1, "zorder": 1, **line_kw}
             self.ax_.plot([upper.x, lower.x], [upper.y, lower.y], **style)
         (_plot_units if self._has_units else _plot_regions)(self.ax_, self._drawing)
-
-
-def _figure_size(drawing: Drawing) -> tuple[float, float]:
-    """Inches for a new figure: room for the widest level and for all levels."""
-    widest = max(Counter(node.y for node in drawing.nodes).values())
-    letters = max(len(line) for node in drawing.nodes for line in node.label.split("\n"))
-    depth = 1.0 - min(node.y for node in drawing.nodes)
-    # Between the default of matplotlib and what a screen shows
-    return min(max(6.4, widest * (0.3 + 0.08 * letters)), 24.0), min(max(3.0, 1.2 * depth), 20.0)
 
 
 def _plot_units(ax: Any, drawing: Drawing) -> None:

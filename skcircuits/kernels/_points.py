@@ -40,7 +40,7 @@ from skcircuits.kernels.integrals.registry import (
     rules_of,
     scope_terms,
 )
-from skcircuits.numerics._arrays import Rows, as_run
+from skcircuits.numerics._arrays import as_run
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -76,9 +76,8 @@ class Restriction:
 
 
 class PointTables:
-    """The distinct restrictions of points to all scopes of a plan of univariate input units.
-
-    ``fraction``: their size relative to a column per unit and point; ``bytes_per_row``: of a row.
+    """The distinct restrictions of points to all scopes of a plan of univariate input units;
+    ``fraction``: their size relative to a column per unit and point.
     """
 
     def __init__(self, kernel: PointPlan, points: FloatArray) -> None:
@@ -102,10 +101,7 @@ class PointTables:
         self.bytes_per_row = 8 * n_cells
 
     def expected_kernels(self, X: FloatArray, weights: SumWeights) -> FloatArray:
-        """E[k(x, s) | observed cells of x], shape (n, m).
-
-        ``weights`` (n_edges, n) are those of the conditional circuit of each row.
-        """
+        """E[k(x, s) | observed cells of x], (n, m), by conditional ``weights`` (n_edges, n)."""
         tables: Tables = {
             scope: np.empty((len(X), n, self._restrictions[scope].size))
             for scope, n in self._sizes.items()
@@ -409,14 +405,8 @@ def _name(key: _Key) -> Hashable:
 def expected_kernels_at_points(
     kernel: PointPlan, X: FloatArray, points: FloatArray, weights: SumWeights | None = None
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Integrate a kernel over the missing cells of rows, block by block of rows.
-
-    ``weights`` (n_edges, n) are those of the circuit of each row; by default those given its
-    observed cells.
-
-    Yields row numbers (p,), each row once and in no particular order, and their values (p, m):
-    E[k(x, s) | observed cells of x] at complete points s. Raises ``ZeroProbabilityError`` where
-    the observed cells of a row are impossible.
+    """Yield numbers (p,) of rows, each once in no particular order, and E[k(x, s) | observed cells
+    of x] (p, m) at complete points s, by conditional ``weights`` (n_edges, n).
     """
     tables = _point_tables(kernel, points)
     if tables is not None:
@@ -434,7 +424,11 @@ def expected_kernels_at_points(
         values = np.empty((plan.n_units, len(rows), len(points)))
         for group in kernel.inputs:
             if group is streamed:
-                _write_exponentials(log_values_of_rows, values, as_run(group.positions))
+                positions = as_run(group.positions)
+                if isinstance(positions, slice):
+                    np.exp(log_values_of_rows, out=values[positions])
+                else:
+                    values[positions] = np.exp(log_values_of_rows, out=log_values_of_rows)
             else:
                 _write_inputs(kernel, group, X[rows], points, values)
         shared = SumWeights(weights.log[:, rows, None])
@@ -475,14 +469,6 @@ def _is_mixture_of(group: InputGroup, kernel: PointPlan) -> bool:
     )
 
 
-def _write_exponentials(logs: FloatArray, values: FloatArray, positions: Rows) -> None:
-    """Write exponentials, which may take the place of the logarithms, to some units."""
-    if isinstance(positions, slice):
-        np.exp(logs, out=values[positions])
-    else:
-        values[positions] = np.exp(logs, out=logs)
-
-
 def _point_tables(kernel: PointPlan, points: FloatArray) -> PointTables | None:
     """Tables of distinct restrictions, where points repeat themselves enough to pay."""
     plan = kernel.plan
@@ -500,11 +486,7 @@ def _point_tables(kernel: PointPlan, points: FloatArray) -> PointTables | None:
 def _row_blocks(
     kernel: PointPlan, X: FloatArray, points: FloatArray
 ) -> Iterator[tuple[IntArray, InputGroup | None, Any]]:
-    """Cut rows into blocks that fit into the cache.
-
-    A group of joint units may take all rows at once and stream its log values in the order that
-    suits it; the other groups follow.
-    """
+    """Cut rows into blocks for the cache; a group of joint units may stream its log values."""
     for group in kernel.inputs:
         blocks = _log_blocks(kernel, group, X, points)
         if blocks is not None:
@@ -571,11 +553,7 @@ def _weights(
 def posterior_weights(
     plan: Plan, X: FloatArray, evidence: Mapping[InputLayer, LogDensities] | None = None
 ) -> SumWeights:
-    """Weights of the conditional circuits of rows, θ_c p_c(x_o) / p_n(x_o): (n_edges, n).
-
-    ``evidence``: as for `log_values`. Raises ``ZeroProbabilityError`` where the observed cells of a
-    row are impossible.
-    """
+    """Weights (n_edges, n) of the circuits given observed cells, θ_c p_c(x_o) / p_n(x_o)."""
     if not plan.sum_layers and not any(layer.is_discrete for _, layer in plan.inputs):
         # Nothing to choose from, and a density is positive everywhere.
         return SumWeights(np.empty((0, len(X))))

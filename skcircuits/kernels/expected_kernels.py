@@ -493,11 +493,8 @@ def _distinct_rows(X: FloatArray, circuit: Circuit) -> _Rows:
 
 
 class _Task(NamedTuple):
-    """One block of the matrix: which rows and columns, and what computes it.
-
-    With a kernel both sides are complete; with a ``PointPlan`` incomplete rows (X) meet complete
-    points (Y); with a pair of plans the circuits of both sides are conditioned and paired.
-    ``turned`` blocks have the points as rows.
+    """One block of the matrix: with a kernel of complete rows, with a ``PointPlan`` of incomplete
+    rows and points (the rows if ``turned``), with a pair of plans of conditioned circuits.
     """
 
     rows: IntArray

@@ -203,10 +203,8 @@ def logsumexp(values: FloatArray, axis: int = 0) -> FloatArray:
 
 
 def posterior(log_joint: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Probabilities (K, n) given their logarithms up to a constant for each of n, and these sums.
-
-    The sums (n,) are logarithms, as of ``logsumexp``; each exponential is taken once. Where all
-    logarithms are ``-inf``, the probabilities are zero.
+    """Probabilities (K, n) of logarithms up to a constant, zero where all are ``-inf``, and the log
+    sums (n,); each exponential is taken once.
     """
     peak = finite_peaks(log_joint.max(axis=0))
     result = np.subtract(log_joint, peak)
@@ -217,21 +215,14 @@ def posterior(log_joint: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def log1mexp(values: FloatArray) -> FloatArray:
-    """log(1 - exp(v)) for v <= 0 without cancellation, ``-inf`` at zero.
-
-    The two branches meet at -log 2, where both are accurate (Mächler, 2012, "Accurately computing
-    log(1 - exp(-|a|))", equation 7).
-    """
+    """log(1 - exp(v)) for v <= 0 without cancellation (Mächler, 2012, equation 7)."""
     values = np.asarray(values, dtype=np.float64)
     near_zero = safe_log(-np.expm1(np.maximum(values, -1.0)))
     return np.where(values > -np.log(2.0), near_zero, np.log1p(-np.exp(np.minimum(values, -0.5))))
 
 
 def log_ndtr_difference(lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """``log(Phi(upper) - Phi(lower))`` of bounds that broadcast; ``-inf`` where ``upper <= lower``.
-
-    Accurate relatively in both tails, and in intervals much narrower than one.
-    """
+    """``log(Phi(upper) - Phi(lower))``, relatively accurate in both tails; ``-inf`` if empty."""
     lower, upper = np.broadcast_arrays(
         np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
     )
@@ -250,11 +241,8 @@ def log_ndtr_difference(lower: FloatArray, upper: FloatArray) -> FloatArray:
 
 
 def _log_narrow_mass(low: FloatArray, high: FloatArray) -> FloatArray:
-    """Log mass of intervals over which the density hardly changes, shape (n,).
-
-    Either the density varies by a few per cent there or the interval reaches far into
-    the upper half, where differences of cumulative probabilities have no digits; the first case is
-    integrated by four Gauss-Legendre nodes.
+    """Log mass (n,) of intervals of nearly constant density, by four Gauss-Legendre nodes, or far
+    in the upper half, where differences of cumulative probabilities have no digits.
     """
     half = 0.5 * (high - low)
     middle = low + half

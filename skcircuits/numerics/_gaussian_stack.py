@@ -28,10 +28,8 @@ BLOCK_BYTES = 1 << 21
 
 
 class GaussianStack:
-    """K Gaussians with means (K, d) over G distinct covariances (G, d, d).
-
-    ``shape`` (K,) names the covariance of each; by default each has its own. Factors are
-    computed once per distinct covariance.
+    """K Gaussians with means (K, d) over G distinct covariances (G, d, d), ``shape`` (K,) of each,
+    whose factors are computed once.
     """
 
     means: FloatArray
@@ -145,16 +143,9 @@ class GaussianStack:
 
 @dataclass(frozen=True)
 class ConditionalBlock:
-    """Conditional Gaussians of the missing cells of some rows.
-
-    Cases are pairs (component, pattern), components slowest; Gaussians with a covariance in
-    common share the factors of their conditional ones.
-
-    ``group``: p patterns with m missing cells each, and their n rows; ``distinct_factors`` (m, m, G
-    * P): lower Cholesky factors of the inverses of the conditional covariances, the blocks
-    Lambda_mm; ``shape`` (K,): distinct covariance of each component;
-    ``distinct_half_log_precisions`` (G * P,): half log determinants of the inverses; ``offsets``
-    (m, K, n): conditional means less the means of the components.
+    """Conditional Gaussians of the missing cells of a ``group`` of rows: Cholesky factors (m, m, G
+    * P) of the blocks Lambda_mm of the precisions and their half log determinants (G * P,),
+    components slowest, ``shape`` (K,), and ``offsets`` (m, K, n) of the means.
     """
 
     group: PatternGroup
@@ -234,10 +225,8 @@ def complete_rows(stack: GaussianStack, X: FloatArray) -> CompletedRows:
 
 @dataclass(frozen=True, eq=False)
 class PatternMaps:
-    """Conditional distributions of rows under Gaussians with one covariance, by missing pattern.
-
-    The mean of all cells of a row x, zero where missing, given the observed ones is x - B (x - m)
-    under the Gaussian with mean m.
+    """Conditional means x - B (x - m) of rows x, zero where missing, by missing pattern, of
+    Gaussians with one covariance.
     """
 
     pattern: IntArray  # (n,)
@@ -284,15 +273,8 @@ class PatternMaps:
 def center_rows(
     stack: GaussianStack, X: FloatArray, groups: list[PatternGroup]
 ) -> tuple[FloatArray, FloatArray, list[ConditionalBlock]]:
-    """Log densities of rows, the rows less the means, and the conditional Gaussians.
-
-    A row's squared Mahalanobis distance over the observed cells is that of the row completed by
-    its conditional mean: one whitening serves all patterns.
-
-    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells; ``groups``:
-    ``group_patterns(np.isnan(X))`` or ``joined_groups``. Returns log densities (K, n) of the
-    observed cells; rows (K, d, n) with conditional means in place of missing cells, less the means
-    of the components; conditional Gaussians of the incomplete rows.
+    """Log densities (K, n), rows (K, d, n) less the means with conditional means where missing, and
+    conditional Gaussians: Mahalanobis distances of rows so completed are those of observed cells.
     """
     own = slice(stack.n_columns)
     shape = (stack.n_components, _n_named(stack, groups), len(X))
@@ -403,10 +385,8 @@ def conditional_blocks(
     groups: list[PatternGroup] | None = None,
     pulled: FloatArray | None = None,
 ) -> Iterator[ConditionalBlock]:
-    """Walk over the incomplete rows of X (n, d), block by block of patterns.
-
-    Each pattern is factorised once per component. ``groups``: as of ``group_patterns``, if known;
-    so ``pulled`` (K, d, n): precisions times the rows less the means, zeros for missing cells.
+    """Walk over incomplete rows, block by block of patterns, which are factorised once per
+    component; ``pulled`` (K, d, n) are precisions times rows less means, if known.
     """
     groups = group_patterns(np.isnan(X)) if groups is None else groups
     precisions = _with_free_columns(stack.distinct.precisions, _n_named(stack, groups))
@@ -506,11 +486,9 @@ def _conditional_factors(
 
 
 def cholesky(trapezoid: FloatArray) -> FloatArray:
-    """Factorise symmetric matrices in place and solve for right-hand sides on the way.
-
-    ``trapezoid`` (d + r, d, n): lower triangles of positive definite matrices A, then right-hand
-    sides b; becomes L with A = L Lᵀ, then the solutions of L w = b. A pivot that rounding made
-    non-positive (condition numbers beyond 1e15) is raised to machine precision times its diagonal.
+    """Factorise the lower triangles of ``trapezoid`` (d + r, d, n) in place and solve for its last
+    r rows; a pivot that rounding made non-positive is raised to machine precision times its
+    diagonal.
     """
     n_columns = trapezoid.shape[1]
     tiny = np.finfo(np.float64).eps
@@ -577,11 +555,7 @@ def log_diagonal(lower: FloatArray) -> FloatArray:
 
 
 def contract(subscripts: str, left: FloatArray, right: FloatArray) -> FloatArray:
-    """Sum products over all but the last axis, in an order that no block size changes.
-
-    With two or more elements along the last axis ``np.einsum`` runs along it and adds
-    the terms one after the other; for a single one it would sum in another order.
-    """
+    """Sum products over all but the last axis, in an order that no block size changes."""
     if right.shape[-1] != 1:
         return np.einsum(subscripts, left, right, optimize=False)
     if subscripts[subscripts.index(",") - 1] == subscripts[-1]:
@@ -592,10 +566,7 @@ def contract(subscripts: str, left: FloatArray, right: FloatArray) -> FloatArray
 def gather_symmetric(
     matrices: FloatArray, index: IntArray, component: IntArray, n_sides: int = 0
 ) -> FloatArray:
-    """Lower triangles (m + n_sides, m, n_cases) of submatrices at ``index`` (m, n_cases).
-
-    Rows for right-hand sides, and upper triangles, are uninitialised.
-    """
+    """Lower triangles (m, m, n_cases) at ``index`` (m, n_cases), and room for n_sides rows."""
     size, n_cases = index.shape
     table = np.ascontiguousarray(matrices).reshape(-1)
     picked = np.empty((size + n_sides, size, n_cases))
@@ -607,10 +578,5 @@ def gather_symmetric(
 
 
 def cases_per_block(size: int, n_components: int) -> int:
-    """Choose how many cases are worked on at once.
-
-    ``size``: rows of the matrices; ``n_components``: matrices per case (a row, or a pattern of
-    missing cells). Returns as many as have matrices of ``BLOCK_BYTES``, or 64 matrices where these
-    take more.
-    """
+    """As many cases as have ``n_components`` matrices of ``BLOCK_BYTES``, of 64 at least."""
     return max(64, BLOCK_BYTES // (8 * size**2)) // n_components + 1

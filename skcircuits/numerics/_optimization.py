@@ -35,11 +35,7 @@ PART_BYTES = 2**20
 
 
 class Adam:
-    """Divide a running mean of gradients by the root of their running squares.
-
-    Kingma and Ba (2015). ``damping`` is added to the root: it bounds the steps of parameters
-    whose gradient is nearly zero.
-    """
+    """Adam (Kingma and Ba, 2015); ``damping`` bounds the steps where gradients are nearly zero."""
 
     def __init__(self, decay_squares: float = 0.999, damping: float = 1e-8) -> None:
         self._decay_squares = decay_squares
@@ -184,10 +180,7 @@ class Modes:
 
 
 def find_modes(score: Function, curvature: Function, starts: FloatArray) -> Modes | None:
-    """Ascend from some points, (n, d); None where no ascent arrives at a mode.
-
-    ``curvature`` gives the negative Hessian at a point, (d, d) of (d,).
-    """
+    """Ascend from points (n, d) with negative Hessians ``curvature``; None if there is no mode."""
     with np.errstate(all="ignore"):
         ascents = ascend(score, starts)
         return _distinct(score, curvature, ascents.ends[ascents.arrived])

@@ -30,10 +30,8 @@ class RandomNumbers(Protocol):
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
-    """Make a generator from a random state of scikit-learn.
-
-    One made from a RandomState advances that state. Anything but these and non-negative
-    integers is refused: numpy tries to make seeds of objects, for a matrix without end.
+    """A generator of a random state of scikit-learn, which it advances; numpy would make seeds of
+    other objects, for a matrix without end.
     """
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(0, 2**32, size=4, dtype=np.uint32))
@@ -46,12 +44,7 @@ def as_generator(random_state: Any) -> np.random.Generator:
 
 
 def draw_states(weights: FloatArray, uniforms: FloatArray) -> IntArray:
-    """Draw a state with probability proportional to the weights along the last axis.
-
-    ``weights`` (..., n_states): non-negative, finite and not all zero; ``uniforms`` (...): uniform
-    numbers in [0, 1); broadcast against the weights. Returns (...): the states; one without weight
-    is never drawn.
-    """
+    """States (...) of probabilities proportional to weights (..., n_states), by uniforms."""
     cumulative = np.cumsum(weights, axis=-1)
     # Scaling the uniform numbers saves normalising the weights
     thresholds = uniforms * cumulative[..., -1]
@@ -59,11 +52,9 @@ def draw_states(weights: FloatArray, uniforms: FloatArray) -> IntArray:
 
 
 class InverseCdf:
-    """Inverts distribution functions, each with a guide to where a search should start.
-
-    The unit interval of a distribution with k outcomes is cut into k buckets; for every
-    bucket the guide names the first outcome that may fall into it (the indexed search of
-    Chen and Asau, 1974). A draw takes one lookup and on average less than two steps.
+    """Inverts distribution functions by the indexed search of Chen and Asau (1974): for each of k
+    buckets of the unit interval a guide names the first outcome, less than two steps away on
+    average.
     """
 
     def __init__(self, masses: FloatArray, starts: IntArray, lengths: IntArray) -> None:
@@ -118,12 +109,8 @@ MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 class RowStreams:
-    """One stream of random numbers per row, keyed by the cells of the row and a seed.
-
-    Equal rows (NaN equals NaN) have streams of their own, in the order in which they come;
-    the first of them has that of a row without equals.
-
-    ``X`` (n, d): rows; ``seed``: seed shared by all rows.
+    """A stream of random numbers per row of X (n, d), keyed by its cells and a seed; rows that
+    equal earlier ones (NaN equals NaN) have others.
     """
 
     def __init__(self, X: FloatArray, seed: int) -> None:
@@ -149,11 +136,8 @@ class RowStreams:
 
 
 class LatticeStreams(RowStreams):
-    """Row streams whose draws fill the space of random numbers evenly: quasi-random draws.
-
-    Draws come in runs of `size` (a power of two): each run is a rank-1 lattice with a random
-    generating vector and a random shift, so that every draw alone has the right distribution,
-    every single number is stratified within a run, and runs are independent of each other.
+    """Row streams of quasi-random draws: runs of `size` (a power of two) draws are independent,
+    randomly shifted rank-1 lattices, each of whose numbers is stratified.
     """
 
     def __init__(self, X: FloatArray, seed: int, size: int) -> None:
@@ -210,10 +194,7 @@ class _LatticeDraws(KeyedDraws):
 
 
 def draw_source(rng: np.random.Generator | RowStreams, rows: slice, draws: slice) -> DrawSource:
-    """Give the random numbers of a block of rows, drawn several times each.
-
-    ``source(pairs, places)`` gives those of pairs: i is draw ``i // n_rows`` of row ``i % n_rows``.
-    """
+    """``source(pairs, places)`` of random numbers; pair i is draw i // n_rows of row i % n_rows."""
     if isinstance(rng, np.random.Generator):
         return lambda pairs, places: rng
 

@@ -112,11 +112,8 @@ MIN_PART = 0.1
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Errors of the first two moments of particles, (d,) each, by chains from them or by draws.
-
-    `shift`: distance of the mean from the target's, in standard deviations; `variance_ratio`:
-    the particles' variance over the target's. Exact for Gaussian targets whose metric is known.
-    Samples with weights are judged in the same way.
+    """Errors of the means (`shift`, in standard deviations) and variances (`variance_ratio`) of
+    particles or weighted samples, (d,) each, exact for Gaussian targets of known metric.
     """
 
     shift: FloatArray
@@ -228,11 +225,7 @@ class Diagnosis:
         return off | ((excess > variance_bound) & is_clear) | ~np.isfinite(self.shift + ratio)
 
     def corrected(self) -> FloatArray:
-        """Give the states with the means and variances found, (n, d).
-
-        A hundred states have moments of their own; those of all that the chains went through, or
-        of all draws, are known better.
-        """
+        """The states, moved to the means and variances found, which are known better, (n, d)."""
         centered = self.states - self.states.mean(axis=0)
         spread = centered.std(axis=0)
         scale = np.sqrt(self.moments.variance) / np.where(spread > 0, spread, 1.0)
@@ -326,10 +319,8 @@ def nodes_outside_blankets(
     particles: FloatArray,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Find nodes whose score changes although nothing in their neighbourhood moves.
-
-    Every probe moves a random set of coordinates, sparse enough that many
-    neighbourhoods stay untouched; scores of those must not change.
+    """Nodes whose score changes where their neighbourhood does not move, by probes that move sparse
+    random sets of coordinates.
     """
     sees = neighborhoods.scope_matrix()
     before = np.asarray(particles, dtype=np.float64)[np.arange(N_PROBES) % len(particles)]
@@ -368,11 +359,7 @@ class Chains:
         self._log_steps = np.full(len(self.states), np.log(FIRST_STEP))
 
     def warm_up(self, n_trajectories: int) -> None:
-        """Move while steps are tuned: such moves do not leave the target quite invariant.
-
-        Each chain has its own step size meanwhile, so that chains in narrow regions can leave
-        them; afterwards, all chains have the same step size.
-        """
+        """Move while step sizes, one per chain, are tuned; afterwards all chains have the same."""
         for trial in range(n_trajectories):
             excess = self._move() - ACCEPTANCE
             self._log_steps += ADAPTATION_RATE * excess / (1 + trial) ** ADAPTATION_DECAY
@@ -463,10 +450,8 @@ class Moments:
     def estimated(
         cls, x: FloatArray, along: FloatArray, variances: FloatArray, weights: FloatArray
     ) -> Moments:
-        """Take states x and Σ s ``along``, (n_states, n, d) each, which are overwritten.
-
-        States of one chain depend on each other, the n chains do not; ``weights`` (n,), of sum one,
-        are theirs, and ``variances`` (d,) the diagonal of Σ.
+        """Of states x and Σ s ``along``, (n_states, n, d) each, overwritten, of n independent
+        chains of ``weights`` (n,); ``variances`` (d,) is the diagonal of Σ.
         """
         center = weights @ x.mean(axis=0)
         x -= center
@@ -597,10 +582,7 @@ def draw_from_modes(
     particles: FloatArray,
     rng: np.random.Generator,
 ) -> WeightedDraws | None:
-    """Draw from all modes around particles, (n, d).
-
-    None where the density is zero everywhere, or its score does not tell how high the modes are.
-    """
+    """Draw from all modes around particles (n, d); None if their densities are not found."""
     n, d = particles.shape
     with np.errstate(all="ignore"):
         if log_prob is None:
@@ -713,17 +695,6 @@ class _IntegratedScore:
     def __init__(self, score: Function, modes: Modes) -> None:
         self._score = score
         self._modes = Proposals(modes.centers, modes.roots, np.zeros(len(modes.centers)))
-        self.heights = self._heights()
-
-    def __call__(self, points: FloatArray) -> FloatArray:
-        # A line from another mode would cross the valley between them, where the score jumps
-        own = self._modes.log_densities(points).argmax(axis=1)
-        origins = self._modes.centers[own]
-        half = 0.5 * (points - origins)
-        return self.heights[own] + self._change(origins, half) + self._change(origins + half, half)
-
-    def _heights(self) -> FloatArray:
-        """Log densities of all modes over that of the first; NaN where pieces remain unsure."""
         first = self._modes.centers[0]
         lines = self._modes.centers - first
         heights = np.zeros(len(lines))
@@ -741,7 +712,14 @@ class _IntegratedScore:
             length /= 2.0
             which, starts = np.tile(which, 2), np.concatenate([starts, starts + length])
         heights[which] = np.nan
-        return heights
+        self.heights = heights
+
+    def __call__(self, points: FloatArray) -> FloatArray:
+        # A line from another mode would cross the valley between them, where the score jumps
+        own = self._modes.log_densities(points).argmax(axis=1)
+        origins = self._modes.centers[own]
+        half = 0.5 * (points - origins)
+        return self.heights[own] + self._change(origins, half) + self._change(origins + half, half)
 
     def _change(self, origins: FloatArray, steps: FloatArray) -> FloatArray:
         total = np.zeros(len(origins))

@@ -144,10 +144,7 @@ class Metric:
     def of_precision(
         cls, center: FloatArray, precision: FloatArray, units: FloatArray | float = 1.0
     ) -> Metric:
-        """Take a positive definite matrix Q of coordinates in units.
-
-        In units that make its diagonal one, eigenvalues below 1e-10 of the largest are raised.
-        """
+        """Of a matrix Q in units; eigenvalues below 1e-10 of the largest are raised."""
         own = 1.0 / np.sqrt(np.diag(precision))
         values, vectors = np.linalg.eigh(precision * np.outer(own, own))
         scales = np.sqrt(np.maximum(values, 1e-10 * values[-1]))
@@ -360,10 +357,7 @@ class HessianProbe:
         self._rows, self._columns = rows, columns
 
     def mean(self, points: FloatArray, scales: FloatArray) -> FloatArray:
-        """Average the negative Hessians at some points, (d, d) of (m, d); NaN where undefined.
-
-        ``scales`` (d,) are the units of the coordinates, of which the steps are a part.
-        """
+        """Mean (d, d) of negative Hessians at points (m, d), by steps in ``scales`` (d,)."""
         d = points.shape[1]
         hessian = np.zeros((d, d))
         hessian[self._rows, self._columns] = self._entries(points, scales)

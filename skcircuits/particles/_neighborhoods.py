@@ -35,11 +35,7 @@ class Bucket:
 
 
 class Neighborhoods:
-    """Closed neighbourhoods of all nodes, as kernels grouped into buckets.
-
-    Build one with `from_graph` (a symmetric Markov graph), `from_scopes` (any
-    neighbourhoods) or `complete` (one kernel over everything).
-    """
+    """Closed neighbourhoods of all nodes, as kernels grouped into buckets."""
 
     def __init__(
         self, scopes: sparse.csr_array, blocks: sparse.csr_array, kernel_of_node: IntArray
@@ -49,7 +45,11 @@ class Neighborhoods:
         self.kernel_of_node = kernel_of_node
         self.node_of_coordinate = _owners(blocks)
         self.scope_sizes = np.diff(scopes.indptr)
-        self.buckets = _make_buckets(scopes, _group_rows(blocks, kernel_of_node, self.n_kernels))
+        n_rows = blocks.shape[0]
+        selector = sparse.csr_array(
+            (np.ones(n_rows), (kernel_of_node, np.arange(n_rows))), (self.n_kernels, n_rows)
+        )
+        self.buckets = _make_buckets(scopes, _sorted_csr(selector @ blocks))
 
     @classmethod
     def from_graph(
@@ -92,11 +92,8 @@ class Neighborhoods:
         return other
 
     def part(self, buckets: Sequence[Bucket]) -> tuple[IntArray, Neighborhoods]:
-        """Take some of the kernels, over coordinates of their own.
-
-        Gives these coordinates, first those that the kernels move, then the halo that they see
-        besides, and the kernels as numbered there. Everything that is computed per kernel is
-        the same, rounding included.
+        """Some of the kernels, equal to the last digit, over their coordinates, first those that
+        they move, then the halo that they see besides; these coordinates.
         """
         moved = np.sort(np.concatenate([bucket.owned.ravel() for bucket in buckets]))
         seen = np.unique(np.concatenate([bucket.scopes.ravel() for bucket in buckets]))
@@ -250,13 +247,6 @@ def _distinct_rows(matrix: sparse.csr_array, merge: bool) -> tuple[IntArray, Int
     return np.concatenate(representatives), place
 
 
-def _group_rows(matrix: sparse.csr_array, groups: IntArray, n_groups: int) -> sparse.csr_array:
-    """Add up the rows of each group."""
-    n_rows = matrix.shape[0]
-    selector = sparse.csr_array((np.ones(n_rows), (groups, np.arange(n_rows))), (n_groups, n_rows))
-    return _sorted_csr(selector @ matrix)
-
-
 def _make_buckets(scopes: sparse.csr_array, owned: sparse.csr_array) -> tuple[Bucket, ...]:
     """Group kernels that move equally many coordinates and depend on about equally many."""
     scope_sizes, owned_sizes = np.diff(scopes.indptr), np.diff(owned.indptr)
@@ -288,10 +278,8 @@ def _pad(matrix: sparse.csr_array, rows: IntArray, fill: int) -> IntArray:
 
 
 class RandomScopes:
-    """Draws D_i, node i and at most ``n_neighbors - 1`` others of its blanket.
-
-    As in Wang, Zeng and Liu, ICML 2018, section 4.1. A draw is determined by the seed and the
-    iteration and covers all nodes, so that it does not depend on the worker that computes a node.
+    """Draws D_i of node i and at most ``n_neighbors - 1`` others of its blanket (Wang, Zeng and
+    Liu, ICML 2018, section 4.1), by seed and iteration, whatever worker computes a node.
     """
 
     def __init__(

@@ -95,11 +95,7 @@ def total_discrepancy(graph: Neighborhoods, coordinates: FloatArray, scores: Flo
 def discrepancies_over(
     graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Discrepancy of each coordinate, (d,), and bandwidth of each kernel, block by block.
-
-    Double precision is used for all runs, because the sums cancel near zero; only one block at a
-    time is converted.
-    """
+    """Discrepancies (d,) and bandwidths, by blocks, in double precision: sums cancel near zero."""
     discrepancies, bandwidths = np.empty(len(scores)), np.empty(graph.n_kernels)
     max_kernels = max(1, BLOCK_BYTES // (8 * coordinates.shape[1]))
     for kernels, local, block in graph.blocks(max_kernels):
@@ -203,10 +199,8 @@ class CorrectedSnapshot:
 
 
 class Block:
-    """Particles in some coordinates, by default all: a cloud of its own, or part of one.
-
-    ``score`` maps ``(n_coordinates, n_particles)`` to the scores of the coordinates that the
-    kernels of ``graph`` and ``field`` move, which stand before those of the halo.
+    """Particles in some coordinates, whose ``score`` (n_coordinates, n_particles) is of those that
+    kernels move, before the halo.
     """
 
     def __init__(
@@ -317,10 +311,7 @@ def require_finite_scores(scores: FloatArray, coordinates: FloatArray, numbers: 
 
 
 class PartialTarget:
-    """A target with NaN at rows where it raises errors, as those of users do out of their support.
-
-    More than MAX_FAILED rows are an error, as they are evaluated one by one.
-    """
+    """A target with NaN at up to MAX_FAILED rows where it raises errors, as out of its support."""
 
     def __init__(self, target: DifferentiableTarget) -> None:
         self._target = target
@@ -434,10 +425,6 @@ class Best:
             self.discrepancy, self.force = discrepancy, force
         return is_less or is_tie
 
-    def is_left_by(self, discrepancy: float, force: float) -> bool:
-        """Tell whether the steps lead away from the best particles."""
-        return discrepancy > GROWTH * self.discrepancy and force > GROWTH * self.force
-
 
 def svgd_steps(cloud: Cloud, schedule: StepSchedule) -> Iterator[SVGDState]:
     """Move particles until the schedule ends; steps that lead away are taken back and shortened."""
@@ -448,7 +435,7 @@ def svgd_steps(cloud: Cloud, schedule: StepSchedule) -> Iterator[SVGDState]:
         if is_look:
             if best.look(discrepancy, force):
                 cloud.keep()
-            is_left = best.is_left_by(discrepancy, force)
+            is_left = discrepancy > GROWTH * best.discrepancy and force > GROWTH * best.force
         if is_left:
             cloud.restore()
             force, scale = best.force, scale * STEP_CUT

@@ -73,10 +73,7 @@ def for_each_chunk(
     kernel_bytes: int,
     n_jobs: int | None,
 ) -> None:
-    """Call a function on chunks of kernels that fit into one tile, shared out to threads.
-
-    Chunks depend on the shapes only, so results are bitwise equal for every ``n_jobs``.
-    """
+    """Call a function, in threads, on chunks of kernels of one tile, equal for every ``n_jobs``."""
     size = max(1, TILE_BYTES // kernel_bytes)
     chunks = [
         (bucket.part(rows),)
@@ -111,11 +108,7 @@ def _distance_factors(
 
 
 def centred_rows(coordinates: FloatArray, out: FloatArray | None = None) -> FloatArray:
-    """Centre every coordinate and append a row of zeros.
-
-    Kernels and directions do not change when a coordinate is shifted, but distances
-    computed as |x|² + |y|² - 2 x·y cancel the less the closer the data is to zero.
-    """
+    """Centre coordinates, so that |x|² + |y|² - 2 x·y cancels less, and append a row of zeros."""
     n_coordinates, n_particles = coordinates.shape
     if out is None:
         out = np.empty((n_coordinates + 1, n_particles), dtype=coordinates.dtype)
@@ -146,11 +139,7 @@ def median_bandwidths(
     factor: float = 1.0,
     n_jobs: int | None = None,
 ) -> FloatArray:
-    """Compute the bandwidth of every kernel from the spread of the particles.
-
-    Where more than half of the pairs coincide the median is zero and the mean squared
-    distance takes its place; where all particles coincide the bandwidth is ``factor``.
-    """
+    """Median squared distances times ``factor``; where they are zero, means; else ``factor``."""
     # Distances between all particles would cost as much as an iteration.
     if rows.shape[1] > MAX_PARTICLES:
         chosen = np.linspace(0, rows.shape[1] - 1, MAX_PARTICLES).astype(np.int64)
@@ -174,10 +163,7 @@ def median_bandwidths(
 
 
 def _pairs(n_particles: int) -> IntArray:
-    """Give all pairs of particles, or those a few evenly spread lags apart.
-
-    Pairs are positions in a flattened matrix of particles by particles.
-    """
+    """All pairs of particles, or those a few lags apart, as positions in the flattened matrix."""
     if n_particles * (n_particles - 1) // 2 <= MAX_PAIRS:
         first, second = np.triu_indices(n_particles, 1)
         return first * n_particles + second
@@ -254,10 +240,7 @@ def linear_direction(
     weight: float = 1.0,
     out: FloatArray | None = None,
 ) -> FloatArray:
-    """Compute the direction of the linear kernel over every neighbourhood.
-
-    It is added to ``out``, times a weight, where that is given.
-    """
+    """Direction of the linear kernel over every neighbourhood, or its multiple added to ``out``."""
     n_particles = rows.shape[1]
     scales = row_scales(rows)[:, None]
     # If all particles agree, their scale is zero, and the slope term is omitted.
@@ -437,7 +420,10 @@ def svgd_direction(
     array([[ 0.297, -0.441],
            [-0.297, -0.029]])
     """
-    rows = np.ascontiguousarray(_as_float(particles).T)
+    array: FloatArray = single_or_double(particles, "particles")
+    if array.ndim != 2 or array.shape[0] == 0:
+        raise ValueError(must("particles", "be a table with at least one row", shape=array.shape))
+    rows = np.ascontiguousarray(array.T)
     scores = grad_log_prob(rows.T) if callable(grad_log_prob) else grad_log_prob
     scores = np.ascontiguousarray(
         float_array(scores, "grad_log_prob").astype(rows.dtype, copy=False).T
@@ -452,14 +438,6 @@ def svgd_direction(
             must("neighborhoods", "cover every coordinate", covered=neighborhoods.n_coordinates)
         )
     return kernel_direction(centred_rows(rows), scores, neighborhoods, bandwidths).T
-
-
-def _as_float(values: ArrayLike) -> FloatArray:
-    """Keep float32, turn everything else into float64."""
-    array: FloatArray = single_or_double(values, "particles")
-    if array.ndim != 2 or array.shape[0] == 0:
-        raise ValueError(must("particles", "be a table with at least one row", shape=array.shape))
-    return array
 
 
 def _resolve_kernels(

@@ -346,7 +346,12 @@ def product_block(
     for index, term in enumerate(terms):
         if _takes_ratios(term, left.vectors):
             ours, theirs = left.features_of(index, term), right.features_of(index, term)
-            total += _ratio_term(ours, theirs, term.weight)
+            # log k and the sum of ratios are bilinear in the features
+            values = ours.states.T @ theirs.logs
+            np.exp(values, out=values)
+            values *= ours.moves.T @ theirs.ratios
+            values *= term.weight
+            total += values
         else:
             total += _product_term(left, right, term)
     return total
@@ -355,19 +360,6 @@ def product_block(
 def _takes_ratios(term: ProductTerm, moving: dict[int, FloatArray]) -> bool:
     n_products = sum(len(term.tables[variable]) ** 2 for variable in moving)
     return term.has_safe_ratios and n_products <= _MAX_PRODUCTS * len(moving)
-
-
-def _ratio_term(left: _Features, right: _Features, weight: float) -> FloatArray:
-    """Compute ``k(x, y) Σ_i v_i(x)ᵀ T_i v_i(y) / T_i[x_i, y_i]`` by two matrix products.
-
-    Both log k and the sum are bilinear: in indicators of the states, and in their products with
-    the measures v_i.
-    """
-    values = left.states.T @ right.logs
-    np.exp(values, out=values)
-    values *= left.moves.T @ right.ratios
-    values *= weight
-    return values
 
 
 def _features(rows: StateVectors, term: ProductTerm, n_jobs: int | None = None) -> _Features:
@@ -412,11 +404,7 @@ def _multiply(first: FloatArray, second: FloatArray, out: FloatArray) -> None:
 
 
 def _product_term(left: StateVectors, right: StateVectors, term: ProductTerm) -> FloatArray:
-    """Compute the derivative of the product, where kernels may be zero.
-
-    The sum over the variables of (measure kernel of i) * (product of all others) needs two
-    running matrices by the product rule.
-    """
+    """By the product rule, where kernels may be zero: (f g)' = f' g + f g'."""
     # (f g)' = f' g + f g': `derivative` collects one measure kernel per factor.
     product = np.full((len(left.codes), len(right.codes)), term.weight)
     derivative = np.zeros_like(product)
@@ -435,7 +423,12 @@ def expected_kernel_of_component(left: Solution, right: Solution, tables: Tables
     """Compute the expected kernel of one component for all pairs of evidences."""
     tree = left.component.tree
     if np.prod(tree.shape(tree.variables), dtype=float) <= EMBEDDED_STATES:
-        values = _embedded(tree, left.conditionals, right.conditionals, tables)
+        # One side carries the kernel: K is symmetric.
+        weighted = apply_tables(
+            joint_table(tree, left.conditionals), [tables[v] for v in tree.variables]
+        )
+        other = joint_table(tree, right.conditionals)
+        values = weighted.reshape(len(weighted), -1) @ other.reshape(len(other), -1).T
     else:
         values = _paired(tree, left.conditionals, right.conditionals, tables)
     # If no evidence reaches the component, one table serves all rows.
@@ -449,15 +442,6 @@ def apply_tables(vectors: FloatArray, tables: Sequence[FloatArray]) -> FloatArra
         # Each product consumes the first state axis and appends the new one.
         vectors = np.tensordot(vectors, table, axes=(1, 0))
     return vectors
-
-
-def _embedded(
-    tree: EliminationTree, left: Sequence[FloatArray], right: Sequence[FloatArray], tables: Tables
-) -> FloatArray:
-    # One side carries the kernel: K is symmetric.
-    weighted = apply_tables(joint_table(tree, left), [tables[v] for v in tree.variables])
-    other = joint_table(tree, right)
-    return weighted.reshape(len(weighted), -1) @ other.reshape(len(other), -1).T
 
 
 def _paired(
@@ -477,10 +461,7 @@ def _paired(
 def _pair_pass(
     tree: EliminationTree, left: Sequence[FloatArray], right: Sequence[FloatArray], tables: Tables
 ) -> FloatArray:
-    """Expected kernel below every pair of contexts, leaves first.
-
-    Messages have the axes (left rows, right rows, *left separator, *right separator).
-    """
+    """Expected kernels of contexts, leaves first: (left, right, *separator, *separator)."""
     messages: list[FloatArray] = []
     for bucket, mine, other in zip(tree.buckets, left, right):
         depth = len(bucket.axes)

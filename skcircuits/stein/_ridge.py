@@ -49,11 +49,8 @@ class FunctionModel:
 
 
 def reliance(error: float, change: float | None = None, n_samples: int = 1) -> float:
-    """Give the fraction of weights with that squared error in the best average with uniform ones.
-
-    ``change``: mean squared difference of the two estimates, to which both errors add up. It
-    determines that of uniform weights if it is below the noise of means of independent samples, or
-    beyond three standard errors; between these the variances of the samples may mislead.
+    """Fraction of weights of that squared error in the best average with uniform ones, whose error
+    adds up with it to ``change``, if below the noise of means or beyond three standard errors.
     """
     if error <= 0.0:
         return 1.0
@@ -66,12 +63,8 @@ def reliance(error: float, change: float | None = None, n_samples: int = 1) -> f
 
 
 def reach(value: float, n_samples: int) -> float:
-    """Give the fraction of weights in the best average with uniform ones, on a broken target.
-
-    ``value``: ``wᵀ K w`` of the weights over the mean diagonal; independent samples have 1 / n
-    without weights. No weights of these samples can correct what exceeds this: parts of the target
-    are missing, and samples next to them have small weights. The excess is added to the error of
-    the weights, whereas uniform weights represent the parts that were reached (error 1 / n).
+    """Fraction of weights in the best average with uniform ones on a broken target: what ``value``,
+    ``wᵀ K w`` over the mean diagonal, exceeds 1 / n by is due to missing parts.
     """
     return 1.0 / max(1.0, n_samples * value)
 
@@ -130,10 +123,7 @@ def learn_model(
 
 @dataclass(frozen=True)
 class _Spectrum:
-    """Eigenvalues (n,) and eigenvectors (n, n) of K, in coordinates that even out the noise.
-
-    Equal samples share theirs: scaled by the roots of their numbers, it is λ in every coordinate.
-    """
+    """Eigenvalues (n,) and eigenvectors (n, n) of K scaled by roots of counts, for an even λ."""
 
     roots: FloatArray
     values: FloatArray
@@ -224,10 +214,7 @@ def similar_rows(values: FloatArray, n_groups: int = N_GROUPS) -> list[IntArray]
 
 
 def squared_change(X: FloatArray, weights: FloatArray, counts: IntArray) -> float:
-    """Mean squared difference that weights make to means, in variances, as `coordinate_functions`.
-
-    Families count alike; a part of the rows at a time.
-    """
+    """Mean squared difference of means by weights, in variances, families of functions alike."""
     values = _centered(X)
     uniform = counts / counts.sum()
     rows = np.stack([weights - uniform, uniform])
@@ -250,10 +237,8 @@ def squared_change(X: FloatArray, weights: FloatArray, counts: IntArray) -> floa
 def state_functions(
     tables: Sequence[FloatArray], neighbors: Sequence[IntArray] = ()
 ) -> list[FloatArray]:
-    """Probabilities of states per row, from tables (n, k_j), and products of two.
-
-    Those of neighbours come first: they are used most, and moves of one variable explain them
-    least.
+    """Probabilities of states per row, from tables (n, k_j), and products of two, those of
+    neighbours first: they are used most, and moves of one variable explain them least.
     """
     # The last state of each follows from the others.
     singles = np.concatenate([table[:, :-1] for table in tables], axis=1)

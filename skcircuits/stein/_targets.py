@@ -75,7 +75,17 @@ def state_counts(target: DiscreteTarget, n_columns: int) -> IntArray:
     cardinalities = target.cardinalities
     # Circuits name their discrete variables; they may leave columns out.
     if isinstance(cardinalities, Mapping):
-        _check_all_categorical(target)
+        continuous = sorted(set(getattr(target, "variables", ())) - set(target.cardinalities))
+        if continuous:
+            raise CircuitPropertyError(
+                must(
+                    "circuit as target",
+                    "be over categorical variables to have states",
+                    "Stein methods take circuits of one kind of variables: remove the others by "
+                    "condition() or marginalize().",
+                    continuous_variables=continuous,
+                )
+            )
         counts = np.ones(n_columns, dtype=np.int64)
         counts[list(cardinalities)] = list(cardinalities.values())
         return counts
@@ -88,21 +98,6 @@ def state_counts(target: DiscreteTarget, n_columns: int) -> IntArray:
             must("X", f"have the {len(counts)} columns of the target", n_columns=n_columns)
         )
     return counts
-
-
-def _check_all_categorical(target: DiscreteTarget) -> None:
-    """Refuse circuits with continuous variables: these have no states."""
-    continuous = sorted(set(getattr(target, "variables", ())) - set(target.cardinalities))
-    if continuous:
-        raise CircuitPropertyError(
-            must(
-                "circuit as target",
-                "be over categorical variables to have states",
-                "Stein methods take circuits of one kind of variables: remove the others by "
-                "condition() or marginalize().",
-                continuous_variables=continuous,
-            )
-        )
 
 
 def log_probabilities(target: DiscreteTarget, X: FloatArray) -> FloatArray:
@@ -168,10 +163,7 @@ def known_marginals(target: DiscreteTarget, n_columns: int) -> dict[int, FloatAr
 
 
 def error_of_marginals(target: DiscreteTarget, samples: FloatArray, weights: FloatArray) -> float:
-    """Largest error of a single marginal by probable states, less what these may miss.
-
-    Zero if they miss much: the others, which are not known, may hold most of the probability.
-    """
+    """Largest error of a marginal by probable states, less what they may miss, at least 0."""
     samples = without_other_columns(target, samples)
     rows, log_prob, log_missed = probable_states(target, samples)
     probabilities = softmax(log_prob)

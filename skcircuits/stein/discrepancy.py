@@ -425,10 +425,8 @@ def thin_columns(
     batch_size: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> IntArray:
-    """Choose as `stein_thinning` does, without the whole matrix.
-
-    With a `batch_size` each step looks at that many samples drawn without replacement (Teymur,
-    Gorham, Riabiz and Oates 2021): the cost no longer grows with the number of samples.
+    """Choose as `stein_thinning` does, without the whole matrix, from a drawn ``batch_size`` of
+    samples per step (Teymur, Gorham, Riabiz and Oates 2021) if given.
     """
     require_count(1, n_samples=n_samples)
     if batch_size is not None:
@@ -455,10 +453,7 @@ def thin_columns(
 
 
 def positive_curvatures(target: Any, X: FloatArray, axes: FloatArray) -> FloatArray:
-    """Sum the positive second derivatives of a log density at rows along axes, (d, d) in columns.
-
-    They are differences of scores, which all targets have.
-    """
+    """Sums of positive second derivatives at rows along axes (d, d), by differences of scores."""
     total = np.zeros(len(X))
     for axis in axes.T:
         # In units of the samples: steps are as fine for all coordinates.

@@ -128,11 +128,9 @@ def score_points(target: DifferentiableTarget, X: FloatArray) -> ScoredPoints:
 def langevin_block(
     left: ScoredPoints, right: ScoredPoints, *, profile: Profile, columns: IntArray | None = None
 ) -> FloatArray:
-    """Compute the Langevin Stein kernel of two sets of points (Liu, Lee and Jordan 2016).
-
-    With δ = x - y, r = δ·δ and k = φ(r):
-    ``φ s(x)·s(y) + 2 φ' (s(y) - s(x))·δ - 2 d φ' - 4 r φ''``. It is a sum over the coordinates, of
-    which ``columns`` chooses some.
+    """Langevin Stein kernel of two sets of points (Liu, Lee and Jordan 2016), summed over
+    ``columns``: ``φ s(x)·s(y) + 2 φ' (s(y) - s(x))·δ - 2 d φ' - 4 r φ''``, δ = x - y, r = δ·δ, k =
+    φ(r).
     """
     x, y, score_x, score_y = left.X, right.X, left.scores, right.scores
     squared = _squared_distances(x, y)

@@ -185,12 +185,8 @@ def _no_gram(way_out: str) -> ValueError:
 
 
 def _duality_gap(K: FloatArray, weights: FloatArray, has_floor: bool = True) -> float:
-    """Bound the suboptimality of weights, relative to the value of the problem.
-
-    The gradient 2 K w gives the linear lower bound; the gap to it is
-    ``2 (wᵀ K w - min_i (K w)_i)`` (Frank and Wolfe 1956). Singular problems have values
-    near zero: then ``mean(diag K) / n``, the value of n orthogonal samples, is the measure,
-    unless it is left out.
+    """Bound ``2 (wᵀ K w - min_i (K w)_i)`` of the suboptimality (Frank and Wolfe 1956) relative to
+    the value, or unless left out to that of n orthogonal samples, ``mean(diag K) / n``.
     """
     gradient = K @ weights
     value = float(weights @ gradient)
@@ -209,11 +205,8 @@ def _automatic(K: FloatArray, start: FloatArray) -> FloatArray:
 
 
 def _block_pivoting(K: FloatArray, start: FloatArray) -> FloatArray:
-    """Solve ``K u >= 1, u >= 0, uᵀ (K u - 1) = 0``, whose solution is that of the program, scaled.
-
-    All u outside of its bounds and all zeros of it that should be positive change sides at once.
-    Where this fails several times to lower their number, only the last one changes, which ends in
-    the solution (Portugal, Judice and Vicente 1994).
+    """Solve ``K u >= 1, u >= 0, uᵀ (K u - 1) = 0``, the program up to scale: all wrong signs change
+    at once, or the last one where this fails (Portugal, Judice and Vicente 1994).
     """
     for ridge in (0.0, _RIDGE):
         try:
@@ -250,11 +243,8 @@ def _pivoted(K: FloatArray, ridge: float) -> FloatArray:
 
 
 def _active_set(K: FloatArray, start: FloatArray) -> FloatArray:
-    """Solve as non-negative least squares (Lawson and Hanson 1974).
-
-    For w = t u with u on the simplex, ``|L' w|² + (sum(w) - 1)²`` is least over t at
-    ``q / (1 + q)``, q = uᵀ K u, which grows with q: its solution is the one on the simplex,
-    up to its sum.
+    """Solve as non-negative least squares (Lawson and Hanson 1974): ``|L' w|² + (sum(w) - 1)²`` of
+    w = t u is least over t at ``q / (1 + q)``, which grows with q = uᵀ K u.
     """
     rows = np.vstack([_square_root(K), np.ones(len(K))])
     try:
@@ -413,10 +403,7 @@ def energy_residuals(target: DiscreteTarget, X: FloatArray) -> FloatArray:
 def scaled_features(
     diagonal: FloatArray, residuals: FloatArray, counts: IntArray, fraction: float = _FRACTION
 ) -> FloatArray | None:
-    """Scale residuals, (n,) or (n, k), so that their squares add to a form with that diagonal.
-
-    None where all of them are zero.
-    """
+    """Residuals (n,) or (n, k) scaled to a form with that diagonal; None if all are zero."""
     # Both parts on the scale of their diagonals, as independent samples would have them.
     squares = residuals**2 if residuals.ndim == 1 else (residuals**2).sum(axis=1)
     own, others = counts @ squares, counts @ diagonal

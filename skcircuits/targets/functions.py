@@ -252,23 +252,19 @@ def from_function(
             raise ValueError(must("grad_log_prob", condition, way_out, grad_log_prob=grad_log_prob))
 
         def grad_log_prob(X: FloatArray) -> FloatArray:
-            return _differences(log_prob, X)
+            gradient = np.empty_like(X)
+            for j in range(X.shape[1]):
+                ahead, behind = X.copy(), X.copy()
+                # Relative to the point: large coordinates have fewer digits after the point
+                step = STEP * np.maximum(1.0, np.abs(X[:, j]))
+                ahead[:, j] += step
+                behind[:, j] -= step
+                difference = np.asarray(log_prob(ahead)) - np.asarray(log_prob(behind))
+                # What the rows differ by after rounding
+                gradient[:, j] = difference / (ahead[:, j] - behind[:, j])
+            return gradient
 
     return FunctionTarget(log_prob, grad_log_prob, neighbors, blocks)
-
-
-def _differences(log_prob: Callable[[FloatArray], ArrayLike], X: FloatArray) -> FloatArray:
-    gradient = np.empty_like(X)
-    for j in range(X.shape[1]):
-        ahead, behind = X.copy(), X.copy()
-        # Relative to the point: large coordinates have fewer digits after the point
-        step = STEP * np.maximum(1.0, np.abs(X[:, j]))
-        ahead[:, j] += step
-        behind[:, j] -= step
-        difference = np.asarray(log_prob(ahead)) - np.asarray(log_prob(behind))
-        # What the rows differ by after rounding
-        gradient[:, j] = difference / (ahead[:, j] - behind[:, j])
-    return gradient
 
 
 def from_jax(

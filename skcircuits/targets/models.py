@@ -165,7 +165,8 @@ def from_pymc(model: Any) -> SiteTarget:
     shapes = [np.shape(model.initial_point()[v.name]) for v in model.value_vars]
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
     names = [variable.name for variable in (*model.free_RVs, *model.deterministics)]
-    to_sites = _compile_constrain(model)
+    outputs = model.replace_rvs_by_values([*model.free_RVs, *model.deterministics])
+    to_sites = model.compile_fn(outputs, inputs=model.value_vars, point_fn=False)
     to_values = _compile_unconstrain(model)
 
     def log_prob(X: FloatArray) -> FloatArray:
@@ -186,12 +187,6 @@ def from_pymc(model: Any) -> SiteTarget:
         return np.array([np.concatenate([np.ravel(part) for part in row]) for row in rows])
 
     return SiteTarget(log_prob, grad_log_prob, int(ends[-1]), constrain, unconstrain)
-
-
-def _compile_constrain(model: Any) -> Any:
-    """Compile values in unconstrained coordinates -> free variables and deterministic ones."""
-    outputs = model.replace_rvs_by_values([*model.free_RVs, *model.deterministics])
-    return model.compile_fn(outputs, inputs=model.value_vars, point_fn=False)
 
 
 def _compile_unconstrain(model: Any) -> Any:

@@ -53,10 +53,8 @@ def pair_statistics(
     sample_weight: FloatArray | None = None,
     pseudo_count: float = 1.0,
 ) -> PairStatistics:
-    """Probabilities of states and pairs in weighted rows of codes (n_rows, n_variables).
-
-    The pseudo-count is spread evenly over the cells of each pair table, so a marginal of a smoothed
-    table is the smoothed marginal: ``α / (k_u k_v)`` per cell and ``α / k_u`` per state.
+    """Probabilities of states and pairs in weighted rows of codes (n_rows, n_variables), with a
+    pseudo-count α: ``α / (k_u k_v)`` per cell and so ``α / k_u`` per state.
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
     counts = _pair_counts(codes, layout, weight)
@@ -115,10 +113,7 @@ class ChowLiuTree(NamedTuple):
         return self.statistics.pairs
 
     def log_prob(self, codes: IntArray) -> FloatArray:
-        """Log probability of complete rows (n_rows, n_variables), shape (n_rows,).
-
-        A cell that the tree holds impossible gives minus infinity.
-        """
+        """Log probabilities (n_rows,) of complete rows (n_rows, n_variables)."""
         flat = self.layout.flat(codes)
         children = np.flatnonzero(self.parents >= 0)
         nodes, pairs = self.statistics
@@ -176,13 +171,23 @@ def learn_tree_mixture(
     sample_weight: FloatArray | None = None,
     pseudo_count: float = 1.0,
 ) -> Iterator[TreeMixture]:
-    """Learn a mixture of Chow-Liu trees of weighted rows of codes by expectation maximisation.
-
-    A few steps with independent variables inside each component come first: from random
-    responsibilities, trees would all become the tree of the whole table.
+    """Learn a mixture of Chow-Liu trees of weighted rows by expectation maximisation, from
+    independent variables in each component: else, all would become the tree of the table.
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
-    responsibilities = _independent_start(codes, layout, n_components, rng, weight, pseudo_count)
+    # Responsibilities of a mixture of independent variables, by a few EM steps
+    indicators = layout.one_hot(codes)
+    uniform = pseudo_count / layout.cardinalities[layout.owner]
+    # Uneven random responsibilities; the steps below pull them apart.
+    responsibilities = rng.dirichlet(np.ones(n_components), size=len(codes))
+    for _ in range(_N_INDEPENDENT_STEPS):
+        weighted = weight[:, None] * responsibilities
+        totals = weighted.sum(axis=0)
+        nodes = (weighted.T @ indicators + uniform) / (totals + pseudo_count)[:, None]
+        # One product scores all rows under all components; log 0 would turn 0 into NaN.
+        log_joint = indicators @ np.log(np.maximum(nodes, np.finfo(float).tiny)).T
+        log_joint += np.log(np.maximum(totals, np.finfo(float).tiny))
+        responsibilities = softmax(log_joint, axis=1)
     while True:
         # An average row's worth of prior keeps every component alive.
         fractions = weight @ responsibilities + weight.mean() / n_components
@@ -196,30 +201,6 @@ def learn_tree_mixture(
         responsibilities = mixture.responsibilities(codes)
 
 
-def _independent_start(
-    codes: IntArray,
-    layout: StateLayout,
-    n_components: int,
-    rng: np.random.Generator,
-    weight: FloatArray,
-    pseudo_count: float,
-) -> FloatArray:
-    """Responsibilities of a mixture of independent variables, by a few EM steps."""
-    indicators = layout.one_hot(codes)
-    uniform = pseudo_count / layout.cardinalities[layout.owner]
-    # Uneven random responsibilities; the steps below pull them apart.
-    responsibilities = rng.dirichlet(np.ones(n_components), size=len(codes))
-    for _ in range(_N_INDEPENDENT_STEPS):
-        weighted = weight[:, None] * responsibilities
-        totals = weighted.sum(axis=0)
-        nodes = (weighted.T @ indicators + uniform) / (totals + pseudo_count)[:, None]
-        # One product scores all rows under all components; log 0 would turn 0 into NaN.
-        log_joint = indicators @ np.log(np.maximum(nodes, np.finfo(float).tiny)).T
-        log_joint += np.log(np.maximum(totals, np.finfo(float).tiny))
-        responsibilities = softmax(log_joint, axis=1)
-    return responsibilities
-
-
 def observed_tree(
     codes: IntArray,
     layout: StateLayout,
@@ -227,13 +208,8 @@ def observed_tree(
     sample_weight: FloatArray | None = None,
     pseudo_count: float = 1.0,
 ) -> ChowLiuTree:
-    """Learn a tree from pairs of cells that are observed together.
-
-    Only pairs along its edges have tables. Rows without both cells of an edge count as independent
-    there, which is where expectation maximisation may start: it does not get away from tables that
-    fit few rows closely. Of complete rows, the result is the Chow-Liu tree.
-
-    `codes` (n, n_variables), `sample_weight` (n,).
+    """Tree of pairs of cells that are observed together; rows of `codes` without both count as
+    independent, where expectation maximisation may start: it does not get away from closer tables.
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
     observed = _observed_pairs(codes, layout, weight, pseudo_count)
@@ -267,13 +243,8 @@ def observed_information(
     *,
     sample_weight: FloatArray | None = None,
 ) -> FloatArray:
-    """Mutual information of every pair of variables, from the rows that have both.
-
-    Each pair table is smoothed by one pseudo-row, normalised by itself, and has marginals of its
-    own, so that its mutual information is that of a distribution whatever cells are missing
-    elsewhere.
-
-    `codes` (n, n_variables), `sample_weight` (n,) -> (n_variables, n_variables).
+    """Mutual information (n_variables, n_variables) of the pairs from the rows with both, each by a
+    table smoothed by one pseudo-row and normalised by itself.
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
     return _pair_information(_observed_pairs(codes, layout, weight, 1.0), layout)
@@ -339,13 +310,9 @@ def complete_rows(
     sample_weight: FloatArray | None = None,
     pseudo_count: float = 1.0,
 ) -> list[Completions]:
-    """Complete the rows of tables by a tree that is learned from the first of them.
-
-    Rows with few completions have all of them. Of others the most probable ones are kept as they
-    are, and some stand for the rest, each with the same probability (Fearnhead and Clifford, 2003).
-    Which these are depends on the cells of the row alone.
-
-    `tables`: codes (n_rows, n_variables), -1 where missing; `sample_weight` (n_rows,) of the first.
+    """Complete codes (n_rows, n_variables), -1 where missing, by a tree of the first of the tables,
+    in all ways if few, else by the most probable ones and some that stand for the rest with equal
+    probability (Fearnhead and Clifford, 2003), by the cells of the row alone.
     """
     tree = None
     if any((codes < 0).any() for codes in tables):
@@ -449,13 +416,9 @@ def _complete_chunk(tree: ChowLiuTree, rows: IntArray) -> tuple[IntArray, IntArr
 def _thinned(
     source: IntArray, weight: FloatArray, offsets: FloatArray, n_most: int
 ) -> tuple[IntArray, FloatArray]:
-    """Keep at most so many of the candidates of each row, with weights right on average.
-
-    Weights above a threshold stay; of the rest, evenly spaced ones stay with the threshold as
-    weight.
-
-    `source` (n,): row of each candidate, ascending; `weight` (n,), one in all per row; `offsets`
-    (n_rows,), uniform: where even spacing begins -> numbers (n_kept,) of those that stay, weights.
+    """Numbers (n_kept,) and weights, right on average, of so many of the candidates (n,) of each
+    `source`, ascending: those above a threshold, and evenly spaced others, from `offsets`
+    (n_rows,).
     """
     n_rows = len(offsets)
     counts = np.bincount(source, minlength=n_rows)

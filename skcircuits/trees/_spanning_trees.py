@@ -40,13 +40,8 @@ _MOVES = 1000
 
 
 def reduced_laplacian(weights: FloatArray, root: int | None = None) -> tuple[FloatArray, IntArray]:
-    """Laplacian of a weighted graph without its best-connected vertex.
-
-    The determinant does not depend on the vertex that is left out, the condition number does:
-    leaving out the one of largest weighted degree keeps it small.
-
-    `weights` (..., n_vertices, n_vertices) -> `minors` (..., n_vertices - 1, n_vertices - 1),
-    `kept` (n_vertices - 1,).
+    """Minors (..., n_vertices - 1, n_vertices - 1) of Laplacians, and the vertices kept: all but
+    that of largest degree, which makes the condition number small.
     """
     degrees = weights.sum(axis=-1)
     if root is None:
@@ -108,12 +103,8 @@ def _best_connected(degrees: FloatArray) -> int:
 
 
 class RowLaplacians:
-    """Spanning-tree sums and edge probabilities of many rows.
-
-    `affinities` (n_states, n_states): weight of an edge for every pair of states of its two
-    variables; symmetric, and of the precision in which Laplacians are inverted; `layout`:
-    numbering of the states; `root`: the variable left out of the minors, best one with strong
-    edges (see `reduced_laplacian`).
+    """Spanning-tree sums and edge probabilities of rows, by edge weights `affinities` (n_states,
+    n_states), in their precision, of minors without the variable `root`.
     """
 
     def __init__(self, affinities: FloatArray, layout: StateLayout, root: int) -> None:
@@ -139,14 +130,8 @@ class RowLaplacians:
     def edge_counts(
         self, codes: IntArray, sample_weight: FloatArray, *, n_jobs: int | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Expected number of tree edges for every pair of states, summed over rows.
-
-        Given a row x, a tree has probability proportional to the product of its edge weights; edge
-        (u, v) then has probability ``A_uv (G_uu + G_vv - 2 G_uv)``, with G the inverse of the
-        minor, padded with zeros at the root.
-
-        `codes` (n_rows, n_variables), `sample_weight` (n_rows,) -> `log_sums` (n_rows,), `counts`
-        (n_states, n_states).
+        """Log sums (n_rows,) and weighted counts (n_states, n_states) of edges: (u, v) has
+        probability ``A_uv (G_uu + G_vv - 2 G_uv)``, G the inverse of the minor, zero at the root.
         """
         if not len(codes):
             return np.empty(0), np.zeros((self.layout.n_states, self.layout.n_states))
@@ -253,10 +238,7 @@ class RowLaplacians:
 def sum_of_diagonals(
     layout: StateLayout, codes: IntArray, diagonals: FloatArray, n_jobs: int | None = None
 ) -> FloatArray:
-    """Sum of G_uu + G_vv over the rows with states a and b of u and v.
-
-    `codes`, `diagonals` (n_rows, n_variables) -> (n_states, n_states).
-    """
+    """Sums (n_states, n_states) of G_uu + G_vv over the rows with states a and b of u and v."""
     n_states = layout.n_states
     sums = np.zeros((n_states, n_states))
     slices = row_slices(n_states, -(-n_states // _PRODUCT_SLICES))
@@ -387,11 +369,8 @@ def _log_determinants(minors: FloatArray, to_root: FloatArray) -> FloatArray:
 
 
 def _log_partitions_by_elimination(weights: FloatArray, to_root: FloatArray) -> FloatArray:
-    """Log sums over spanning trees (n,) without a subtraction, for graphs nearly in parts.
-
-    `weights` (n, k, k), whose diagonals do not count, and `to_root` (n, k) are used up. Each
-    vertex in turn is replaced by edges between its neighbours; minus infinity where a vertex has
-    none left (Grassmann, Taksar and Heyman, 1985).
+    """Log sums over spanning trees (n,) of `weights` (n, k, k) and `to_root` (n, k), which are used
+    up, without a subtraction (Grassmann, Taksar and Heyman, 1985).
     """
     log_sums = np.zeros(len(weights))
     to_root = to_root.copy()
@@ -461,15 +440,9 @@ class UniformSource(Protocol):
 
 
 def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSource) -> IntArray:
-    """Draw spanning trees with probability proportional to the product of their weights.
-
-    From every vertex that is not yet in the tree a random walk runs until it meets the tree; its
-    path without the loops joins the tree (Wilson, 1996). The walks of all trees advance together,
-    one number per tree and move. Trees whose walks take too long, because they do not find out of
-    strongly tied vertices, are drawn by `sample_arborescences` instead. That changes no
-    probability: how many moves a tree takes is independent of the tree (Propp and Wilson, 1998).
-
-    `weights` (n_graphs, n_vertices, n_vertices), `graphs` (n_trees,) -> (n_trees, n_vertices).
+    """Draw trees (n_trees, n_vertices) by loop-erased random walks (Wilson, 1996), one number per
+    tree and move; those of long walks are drawn by `sample_arborescences`, which changes no
+    probability: how many moves a tree takes is independent of it (Propp and Wilson, 1998).
     """
     n_trees, n_vertices = len(graphs), weights.shape[1]
     moves = _Moves(weights)

@@ -132,13 +132,8 @@ class PairGroup:
 
 
 class StateLayout:
-    """Flat numbering of the states of all variables.
-
-    State ``a`` of variable ``j`` has the flat number ``offsets[j] + a``, so one vector of length
-    ``n_states`` holds a function of one variable and one symmetric matrix a function of every
-    pair.
-
-    `cardinalities`: number of states of each variable.
+    """State ``a`` of variable ``j`` has the flat number ``offsets[j] + a``: one vector (n_states,)
+    holds a function of one variable, one symmetric matrix a function of every pair.
     """
 
     def __init__(self, cardinalities: Sequence[int] | IntArray) -> None:
@@ -203,10 +198,7 @@ class StateLayout:
         return np.bincount(self.flat(codes).ravel(), weights, self.n_states).astype(np.float64)
 
     def evidence(self, codes: IntArray) -> FloatArray:
-        """Turn codes (n_rows, n_variables) into factors (n_rows, n_states) on the states.
-
-        An observed cell leaves its state, a missing one (a negative code) all states.
-        """
+        """Factors (n_rows, n_states): an observed cell leaves its state, a negative code all."""
         return self.one_hot(codes) + (codes < 0)[:, self.owner]
 
     def sum_states(self, values: FloatArray) -> FloatArray:
@@ -260,11 +252,8 @@ class PairTables(Protocol):
 
 
 def tree_unit(tables: list[FloatArray], parents: IntArray, make_input: InputMaker) -> Unit:
-    """Write the tree with these parents (n_variables,) and conditional tables as a unit.
-
-    `tables`: per variable (n_states_of_parent, n_states). A leaf of the tree is one input unit per
-    state of its parent, an inner variable a sum over its own states; subtrees are shared by all
-    states above them.
+    """The tree of `parents` (n_variables,) and conditional `tables` (n_states_of_parent, n_states):
+    one input unit per state of a leaf's parent, sums over states of others; subtrees are shared.
     """
     children = children_of(parents)
     below: dict[int, list[Unit]] = {}  # per variable its subtree given each parent state
@@ -308,19 +297,10 @@ def _conditional_units(
 
 
 class TreeInference:
-    """Belief propagation in tree distributions that share their pair tables.
-
-    With r_uv(a, b) = P_uv(a, b) / (P_u(a) P_v(b)) a tree distribution is ``Π_u P_u(x_u) Π_{uv}
-    r_uv(x_u, x_v)``. One pass from the leaves to the root collects what lies below every variable,
-    one pass back answers queries.
-
-    `parents` (n_trees, n_variables): parent of each variable, -1 at the root; `layout`: numbering
-    of the states; `nodes` (n_states,): probability of every state; `ratios` (n_states, n_states):
-    r_uv at all pairs of states; `evidence` (n_trees or 1, n_rows, n_states): factor on the
-    probability of each state, per row: 0 rules a state out, ones leave a variable open (see
-    `StateLayout.evidence`). Rows shared by all trees, or of each tree; `log_evidence` (n_trees,
-    n_rows): log of the expected product of the factors, per tree: the log probability of the
-    observed cells.
+    """Belief propagation in distributions ``Π_u P_u(x_u) Π_{uv} r_uv(x_u, x_v)`` of trees `parents`
+    (n_trees, n_variables), -1 at the root, by `nodes` (n_states,), `ratios` r (n_states, n_states)
+    and factors `evidence` (n_trees or 1, n_rows, n_states) on states; one pass to the root gives
+    `log_evidence` (n_trees, n_rows), one pass back answers queries.
     """
 
     def __init__(
@@ -356,11 +336,8 @@ class TreeInference:
         return beliefs
 
     def edge_counts(self, weight: FloatArray) -> FloatArray:
-        """Expected number of rows with each pair of states along the edges of a single tree.
-
-        The diagonal holds the expected number of rows with each state.
-
-        `weight` (n_rows,) -> (n_states, n_states), zero for pairs that are no edge.
+        """Weighted counts (n_states, n_states) of rows by states of the edges of a single tree,
+        zero for pairs that are no edge; the diagonal counts states.
         """
         beliefs = self._beliefs()
         counts = np.diag(weight @ self._by_flat_state(beliefs)[0])
@@ -378,10 +355,8 @@ class TreeInference:
         return counts
 
     def given_parent(self, variable: int, rows: IntArray, states: IntArray) -> FloatArray:
-        """Distribution of a variable of a single tree given the rest of what is known.
-
-        `rows` (n,): numbers of rows; `states` (n,): the state of the parent in each, of no meaning
-        at the root -> (n, n_states_of_variable).
+        """Distributions (n, n_states) of a variable of a single tree in `rows` (n,), given `states`
+        (n,) of its parent and what is known below it.
         """
         parent = int(self.parents[0, variable])
         weights = self._below[0, variable, rows, : self._layout.cardinalities[variable]]
@@ -401,12 +376,8 @@ class TreeInference:
         return codes
 
     def conditionals(self, codes: IntArray) -> FloatArray:
-        """Distribution of every variable given the observed cells and the state of its parent.
-
-        These are the distributions that `sample` draws from. Averaged over drawn rows they
-        estimate the marginals like the rows themselves, with less noise.
-
-        `codes` (n_trees, n_rows, n_variables) -> (n_trees, n_rows, n_states).
+        """Distributions (n_trees, n_rows, n_states) given the states of parents in `codes` that
+        `sample` draws from: over drawn rows, their means are marginals with less noise.
         """
         weights = np.empty_like(self._below)
         trees, roots = np.nonzero(self.depths == 0)

@@ -24,10 +24,8 @@ TINY = 1e-280
 
 
 def segment_log_sum(terms: FloatArray, starts: IntArray, lengths: IntArray) -> FloatArray:
-    """Log sums of exponentials (n_segments, ...) of `terms` (n_edges, ...), which are overwritten.
-
-    ``starts``, increasing, and ``lengths`` (n_segments,) are the first edges and sizes of segments,
-    none of which is empty.
+    """Log sums of exponentials (n_segments, ...) of `terms` (n_edges, ...), which are overwritten;
+    segments are given by increasing ``starts`` and positive ``lengths``.
     """
     # An impossible segment keeps a finite reference, so that -inf - -inf never happens.
     peak = finite_peaks(np.maximum.reduceat(terms, starts, axis=0))
@@ -82,10 +80,8 @@ MAX_EXPONENT = 600.0
 
 
 class SumWeights:
-    """The weights of all sum edges of a plan, (n_edges,) logarithms, or a batch of such weights.
-
-    A batch (n_edges, *batch) broadcasts against the batch of the values, so that one pass
-    evaluates many circuits with one structure.
+    """Log weights (n_edges,) of all sum edges of a plan, or (n_edges, *batch) for many circuits
+    with one structure, which one pass evaluates.
     """
 
     def __init__(self, log: FloatArray) -> None:
@@ -255,23 +251,20 @@ class SumLayer:
     def forward_max(self, values: FloatArray, weights: SumWeights) -> None:
         """Largest weighted child."""
         if self._use_blocks(weights) and values.ndim == 2:
-            self._max_in_blocks(values, weights)
+            # One shared child after the other, without an array over all edges
+            # Zero weights are -inf here, which a maximum passes over
+            matrices = weights.log[self.edges].reshape(self.block_shape)
+            blocks = values[self.units].reshape(*matrices.shape[:2], -1)
+            # One buffer for all terms: allocating per child would cost more than the sums
+            term = np.empty_like(blocks[0])
+            for best, log_weights, children in zip(blocks, matrices, self.block_children):
+                best[...] = -np.inf
+                for child, column in zip(children, log_weights.T):
+                    np.add(column[:, None], values[child], out=term)
+                    np.maximum(best, term, out=best)
             return
         terms = self._terms(values, weights)
         np.maximum.reduceat(terms, self.starts, axis=0, out=values[self.units])
-
-    def _max_in_blocks(self, values: FloatArray, weights: SumWeights) -> None:
-        """Maximum over one shared child after the other, without an array over all edges."""
-        # Zero weights are -inf here, which a maximum passes over
-        matrices = weights.log[self.edges].reshape(self.block_shape)
-        blocks = values[self.units].reshape(*matrices.shape[:2], -1)
-        # One buffer for all terms: allocating per child would cost more than the sums
-        term = np.empty_like(blocks[0])
-        for best, log_weights, children in zip(blocks, matrices, self.block_children):
-            best[...] = -np.inf
-            for child, column in zip(children, log_weights.T):
-                np.add(column[:, None], values[child], out=term)
-                np.maximum(best, term, out=best)
 
     def forward_linear(self, values: FloatArray, weights: SumWeights) -> None:
         """Weighted sum of (possibly signed) children."""
@@ -339,11 +332,8 @@ class SumLayer:
     def _scaled_blocks(
         self, flows: FloatArray, log_values: FloatArray, weights: SumWeights
     ) -> tuple[FloatArray, FloatArray, FloatArray] | None:
-        """Weights, flows over values of the sums, and values of the children of all blocks.
-
-        The flow of an edge is the product of one number of each; the largest child is taken
-        out of the values. None where there are no blocks, or numbers would overflow or have
-        lost digits.
+        """Weights, flows over values of the sums, and values of the children over the largest,
+        whose products are flows of edges; None without blocks, or where digits would be lost.
         """
         if not self._use_blocks(weights):
             return None
@@ -377,10 +367,7 @@ class SumLayer:
 
 @dataclass(frozen=True)
 class BlockLayer:
-    """One block of sums over the same children, and the products that only it reads.
-
-    Blocks are created when a plan is lowered, and only have the linear forward method.
-    """
+    """A lowered plan's block of sums over the same children, and products that only it reads."""
 
     units: slice
     edges: slice

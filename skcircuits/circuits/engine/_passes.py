@@ -62,10 +62,8 @@ def input_buffer(
 def feedforward(
     plan: Plan, values: FloatArray, move: Move = "log", weights: SumWeights | None = None
 ) -> FloatArray:
-    """Evaluate all inner units in place, children before parents; the root is the last row.
-
-    Moves are sum-product in log space, max-product in log space, and sum-product of plain and
-    possibly signed numbers. ``weights`` may replace the plan's own or be a batch.
+    """Evaluate all inner units in place, children before parents, by sums in log space, maxima in
+    log space or plain signed numbers; ``weights`` may replace the plan's own or be a batch.
     """
     run_steps(plan.layers, values, move, plan.weights if weights is None else weights)
     return values
@@ -90,10 +88,8 @@ def given(plan: Plan, X: FloatArray) -> Evidence:
 def log_values(
     plan: Plan, X: FloatArray, evidence: Mapping[InputLayer, LogDensities] | None = None
 ) -> FloatArray:
-    """Log value of every unit at every row, (n_units, n); NaN cells are marginalised.
-
-    ``evidence``: what gives the densities of some layers, such as the result of `given` for these
-    rows, if means are needed later.
+    """Log values (n_units, n) of all units, NaN cells marginalised; ``evidence`` gives the
+    densities of some layers, such as the result of `given` for these rows.
     """
     known = evidence or {}
 
@@ -104,10 +100,7 @@ def log_values(
 
 
 def linear_values(plan: Plan, X: FloatArray, evidence: Evidence | None = None) -> FloatArray | None:
-    """Value of every unit at every row, (n_units, n), up to a factor per row and scope.
-
-    ``evidence``: as for `log_values`. None if the circuit or a row is not for the linear scale.
-    """
+    """Values (n_units, n) up to a factor per row and scope; None if not for the linear scale."""
     if not can_be_linear(plan):
         return None
     known = evidence or {}
@@ -123,10 +116,8 @@ def linear_values(plan: Plan, X: FloatArray, evidence: Evidence | None = None) -
 
 
 def can_be_linear(plan: Plan) -> bool:
-    """Tell whether linear values of all units stay in [0, 1] once inputs are scaled.
-
-    True for smooth, decomposable and normalised circuits whose continuous units of one layer
-    meet no other units in their scopes.
+    """Tell whether values of scaled inputs stay in [0, 1]: in smooth, decomposable, normalised
+    circuits whose continuous units meet no units of other layers in their scopes.
     """
     return plan.remember("can_be_linear", lambda: _can_be_linear(plan))
 
@@ -141,10 +132,8 @@ def _can_be_linear(plan: Plan) -> bool:
 
 
 def _densities_stand_alone(plan: Plan) -> bool:
-    """Tell whether all units that touch a continuous unit's scope are in its layer.
-
-    Only then does every explanation of a row use exactly one of them, and their common
-    factor can be taken out.
+    """Tell whether all units that touch a continuous unit's scope are in its layer, so that every
+    explanation of a row uses exactly one of them and their common factor can be taken out.
     """
     met: dict[int, set[tuple[int, Scope]]] = {v: set() for v in plan.variables}
     for number, (_, layer) in enumerate(plan.inputs):
@@ -190,10 +179,8 @@ def backward(
 
 
 def input_flows(plan: Plan, values: FloatArray) -> FloatArray:
-    """Flow of every input unit, (n_input_units, n), after ``linear_values``.
-
-    The root is a polynomial of degree one in each value and at most one, hence so are its
-    derivatives: as with values, underflow is far below the sixteenth digit.
+    """Flows (n_input_units, n) after ``linear_values``: derivatives of the root, a polynomial of
+    degree one in each value, so that underflow is far below the sixteenth digit.
     """
     n_inputs = plan.inputs[-1][0].stop
     flows = backward(plan, values, "linear")[:n_inputs]

@@ -234,10 +234,8 @@ def _input_layers(units: UnitList, steps: _Steps) -> tuple[tuple[slice, InputLay
 
 
 def _require_common_measures(units: UnitList, layers: Sequence[InputLayer]) -> None:
-    """Refuse point masses of one layer together with densities of another.
-
-    At a point with a mass, densities are negligible. A layer accounts for point masses of
-    its own units (see `PiecewisePolynomialLayer`), not those of others.
+    """Refuse point masses of one layer together with densities of another, which are negligible at
+    these points; a layer accounts for the point masses of its own units.
     """
     variables = [np.unique(layer.scopes) for layer in layers]
     found, counts = np.unique(np.concatenate(variables), return_counts=True)

@@ -116,12 +116,8 @@ def joint_states(shape: Sequence[int]) -> IntArray:
 
 
 class JointTable(InputUnit):
-    """A function of the joint states of some discrete variables.
-
-    ``scope``: variables, sorted; ``log_masses`` (n_states_1, n_states_2, ...): log mass of each
-    joint state, one axis per variable; ``-inf`` where impossible; ``modes`` (n_codes,): number of
-    the joint state that completes each code (joint states with unknown ones, see ``CodeBook``); by
-    default the most probable one.
+    """Log masses (n_states_1, ...) of the joint states of a sorted scope, and per code the joint
+    state ``modes`` (n_codes,) that completes it, by default the most probable one.
     """
 
     def __init__(
@@ -294,10 +290,7 @@ class JointTableLayer(DiscreteInputLayer):
 
     @cached_property
     def _conditionals(self) -> list[FloatArray]:
-        """Distribution of each variable given the others, shape (n_states, n_units, n_contexts).
-
-        A context is a code without the variable.
-        """
+        """Distributions (n_states, n_units, n_contexts) of each variable given the others' code."""
         joint = self._lookup[:, :-1].reshape(len(self), *(n + 1 for n in self._shape))
         conditionals = []
         for place in range(len(self._shape)):
@@ -341,10 +334,8 @@ JointTable.layer_type = JointTableLayer
 
 
 def tabulated(plan: Plan, move: Move = "log", budget: TableBudget = TRACE_TABLES) -> Plan:
-    """Replace units over few discrete variables by tables of their values.
-
-    ``move``: the pass that fills the tables, sum-product ("log") or max-product: under it the
-    root has the same values. Returns the plan itself if tables would not make it much smaller.
+    """Replace units over few discrete variables by tables, which leaves the root as it is under the
+    pass ``move``; the plan itself if it would not become much smaller.
     """
     return plan.remember(("tabulated", move, budget), lambda: _tabulate(plan, move, budget))
 
@@ -373,10 +364,8 @@ def _tabulate(plan: Plan, move: Move, budget: TableBudget) -> Plan:
 
 
 class _Border:
-    """Units to tabulate (``tables``: plan positions by scope), and those that remain.
-
-    ``needed`` are the plan positions of the units that remain or become tables, children
-    first. A table has at most ``max_codes`` joint states, unknown counted as a state.
+    """Units to tabulate (``tables``: plan positions by scope), and the positions ``needed`` of
+    those that remain or become tables, children first; tables have at most ``max_codes`` codes.
     """
 
     def __init__(self, plan: Plan, max_codes: int) -> None:
@@ -615,10 +604,7 @@ def lower(plan: Plan, *, tabulate: bool) -> LoweredPlan | None:
 
 @dataclass(eq=False)
 class _Node:
-    """A step to be: units it makes (in the order of its rows), units it reads, how it is built.
-
-    ``make`` gets the step's own rows and a function from units to rows.
-    """
+    """A step to be: units it makes, units it reads, and ``make`` of its rows and a map to rows."""
 
     units: Sequence[int]
     reads: Sequence[int]
@@ -762,20 +748,16 @@ def _allocate(nodes: list[_Node]) -> tuple[dict[int, int], int]:
     taken: list[tuple[int, int, int]] = []  # first row, end, identity of the node
     n_rows = 0
     for i, node in enumerate(nodes):
-        start = _first_fit(taken, len(node.units))
+        # The first row of the lowest gap that is large enough
+        size = len(node.units)
+        start = 0
+        for first, end, _ in taken:
+            if first - start >= size:
+                break
+            start = end
         start_of[id(node)] = start
         n_rows = max(n_rows, start + len(node.units))
         # Rows are released after the step: a step never overwrites its inputs.
         taken = sorted([*taken, (start, start + len(node.units), id(node))])
         taken = [rows for rows in taken if last_use[rows[2]] > i]
     return start_of, n_rows
-
-
-def _first_fit(taken: list[tuple[int, int, int]], size: int) -> int:
-    """First row of the lowest gap that is large enough."""
-    start = 0
-    for first, end, _ in taken:
-        if first - start >= size:
-            break
-        start = end
-    return start

@@ -98,19 +98,8 @@ def log_peak(stack: GaussianStack, X: FloatArray) -> FloatArray:
 
 
 def weighted_score(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> FloatArray:
-    r"""Weighted sum over the Gaussians of the gradients of their log densities.
-
-    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells; all are held
-    in memory once per Gaussian; ``weights`` (K, n): weights of the Gaussians at each row:
-    responsibilities give the score function of a mixture. Returns (d, n): weighted sums, one row
-    per column of X; 0 where a cell is missing.
-
-    With missing cells at their conditional means, one matrix per component serves all patterns:
-
-    .. math::
-
-        \Sigma^{-1} (\mu - x) = \begin{pmatrix}
-        \Sigma_{oo}^{-1} (\mu_o - x_o) \\ 0 \end{pmatrix}.
+    """Sum (d, n) of the gradients Σ_oo⁻¹ (μ_o - x_o) of log densities by weights (K, n), 0 where
+    cells of X (n, d) are missing: with their conditional means, these are Σ⁻¹ (μ - x).
     """
     offsets = np.ascontiguousarray(X.T) - stack.means[:, :, None]  # (K, d, n)
     missing = np.isnan(X)
@@ -128,11 +117,8 @@ def weighted_score(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> 
 def complete(
     stack: GaussianStack, X: FloatArray, variances: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Log densities (K, n) of rows and their offsets (K, d, n) from the means, both at once.
-
-    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells, which are
-    completed by their conditional means; ``variances`` (K, d, n): where given, conditional
-    variances of missing cells are written into it.
+    """Log densities (K, n) of rows and their offsets (K, d, n) from the means once completed by
+    conditional means; conditional variances are written into ``variances`` (K, d, n).
     """
     groups = joined_groups(np.isnan(X), (stack.n_components, len(stack.distinct_covariances)))
     log_densities, offsets, blocks = given_cells(stack, X, groups)
@@ -359,10 +345,8 @@ def log_standard_box(
 
 
 def rectangle_mass(low: FloatArray, high: FloatArray, correlation: FloatArray) -> FloatArray:
-    """Probabilities (n,) of rectangles (2, n) under standardised normals, to an absolute 1e-15.
-
-    At each corner by Owen's function T (Owen, "Tables for computing bivariate normal
-    probabilities", 1956); his other terms cancel over the corners.
+    """Probabilities (n,) of rectangles (2, n) under standardised normals, to an absolute 1e-15, by
+    Owen's function T at each corner (Owen, 1956); his other terms cancel over the corners.
     """
     (a, c), (b, d) = clip_to_mass(low), clip_to_mass(high)
     scale = np.sqrt(1.0 - correlation**2)
@@ -409,10 +393,8 @@ def _cuboid_mass(low: FloatArray, high: FloatArray, correlations: FloatArray) ->
 def _range_of_first(
     low: FloatArray, high: FloatArray, correlations: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Ends (n,) of the range of the first coordinate beyond which boxes have no mass above 1e-18.
-
-    Given another coordinate, the first one has the standard deviation that their correlation
-    leaves. Thus no function of it is much narrower than its range.
+    """Ends (n,) of the range of the first coordinate beyond which boxes have no mass above 1e-18;
+    given another coordinate, it has the standard deviation that their correlation leaves.
     """
     slopes = correlations[0]
     reach = _FAR_OUT * np.sqrt(np.maximum(1.0 - slopes**2, 0.0))
@@ -424,10 +406,7 @@ def _range_of_first(
 
 
 def _width_given_others(correlations: FloatArray) -> FloatArray:
-    """Standard deviations (n,) of the first of three coordinates given the others.
-
-    Boxes are integrals over the others, of densities of this width in the first one.
-    """
+    """Standard deviations (n,) of the first of three coordinates given the others."""
     (_, a, b), (_, _, c), _ = correlations
     determinants = 1.0 + 2.0 * a * b * c - a**2 - b**2 - c**2
     variances = np.maximum(determinants, 0.0) / divisors(1.0 - c**2)
@@ -436,10 +415,7 @@ def _width_given_others(correlations: FloatArray) -> FloatArray:
 
 
 def _owens_t(h: FloatArray, rest: FloatArray) -> FloatArray:
-    """Owen's T(h, rest / h), of any shape.
-
-    Where h or the rest is far out, as at an open side, it is its limit to the last digit.
-    """
+    """Owen's T(h, rest / h), of any shape, by its limit where h or the rest is far out."""
     size = np.abs(h)
     result = np.copysign(0.5 * ndtr(-size), h * rest)
     near = (size < _FAR_OUT) & (np.abs(rest) < _FAR_OUT)
@@ -457,10 +433,8 @@ def clip_to_mass(ends: FloatArray) -> FloatArray:
 def first_coordinate(
     low: FloatArray, high: FloatArray, correlations: FloatArray
 ) -> tuple[LogFunction, FloatArray, FloatArray]:
-    """Density of the first coordinate in boxes (r, n), r > 1, and where it may have mass.
-
-    The log of the density of z (m, n) times the probability of the other sides given z, and
-    ends (n,) of the range.
+    """Log density of the first coordinate z (m, n) times the probability of the other sides of
+    boxes (r, n) given z, and the ends (n,) of its range.
     """
     low, high = np.clip(low, -_FAR, _FAR), np.clip(high, -_FAR, _FAR)
 
@@ -477,10 +451,7 @@ def first_coordinate(
 def given_first(
     low: FloatArray, high: FloatArray, correlations: FloatArray, z: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Standardised boxes (r - 1, m * n) of the other coordinates given values (m, n) of the first.
-
-    Their lower and upper ends, and correlations (r - 1, r - 1, m * n).
-    """
+    """Ends (r - 1, m * n) and correlations of the others given values (m, n) of the first."""
     slopes = correlations[0, 1:]
     scales = np.sqrt(1.0 - slopes**2)
     remaining = correlations[1:, 1:] - slopes[:, None] * slopes
@@ -495,11 +466,8 @@ def given_first(
 
 
 def _reach(low: FloatArray, high: FloatArray, correlations: FloatArray) -> FloatArray:
-    """How far from zero the mass of a box may lie, in each coordinate.
-
-    The squared Mahalanobis norm of any point bounds each of its squared coordinates,
-    and the point of the box with the least norm has no more than the one that is
-    nearest to the origin.
+    """How far out the mass of a box may lie in each coordinate: the Mahalanobis norm bounds it, and
+    the point nearest to the origin bounds the least norm.
     """
     nearest = np.clip(0.0, low, high)
     solved = np.linalg.solve(correlations.transpose(2, 0, 1), nearest.T[:, :, None])[:, :, 0]
@@ -529,7 +497,15 @@ def find_support(
     height = log_function(peak[None])[0]
     signs = np.array([-1.0, 1.0])[:, None]
     room = np.stack([peak - start, stop - peak])
-    return peak, _find_extents(log_function, peak, height, signs, room)
+    # bisection of the logarithm of the distance: any scale within twelve steps
+    near = np.log(np.maximum(room, np.finfo(np.float64).tiny)) - 36.0
+    far = near + 36.0
+    whole = log_function(peak + signs * room) >= height - _DROP
+    for _ in range(12):
+        middle = 0.5 * (near + far)
+        above = log_function(peak + signs * np.exp(middle)) >= height - _DROP
+        near, far = np.where(above, middle, near), np.where(above, far, middle)
+    return peak, np.where(whole, room, np.exp(far))
 
 
 def _find_peak(log_function: LogFunction, start: FloatArray, stop: FloatArray) -> FloatArray:
@@ -552,25 +528,6 @@ def _find_peak(log_function: LogFunction, start: FloatArray, stop: FloatArray) -
         if (values.max(axis=0) < ends.min(axis=0) + _FLAT).all():
             break
     return np.clip(0.5 * (left + right), start, stop)
-
-
-def _find_extents(
-    log_function: LogFunction,
-    peak: FloatArray,
-    height: FloatArray,
-    signs: FloatArray,
-    room: FloatArray,
-) -> FloatArray:
-    """Distances (2, n) from the peak within which the function stays above the drop."""
-    # bisection of the logarithm of the distance: any scale within twelve steps
-    near = np.log(np.maximum(room, np.finfo(np.float64).tiny)) - 36.0
-    far = near + 36.0
-    whole = log_function(peak + signs * room) >= height - _DROP
-    for _ in range(12):
-        middle = 0.5 * (near + far)
-        above = log_function(peak + signs * np.exp(middle)) >= height - _DROP
-        near, far = np.where(above, middle, near), np.where(above, far, middle)
-    return np.where(whole, room, np.exp(far))
 
 
 def _tanh_sinh() -> tuple[FloatArray, FloatArray]:

@@ -60,11 +60,7 @@ class Box:
         return Box(self.lower[rows], self.upper[rows], self.closed, states, stop)
 
     def state_mask(self, variable: int, n_states: int) -> BoolArray:
-        """Tell which states of a discrete variable lie in each row's box.
-
-        ``variable``: column number; ``n_states``: number of states of the variable. Returns (n,
-        n_states): true where the state satisfies both bounds and belongs to the set.
-        """
+        """Which states satisfy the bounds and belong to the set of each row, (n, n_states)."""
         codes = np.arange(n_states)
         lower = self.lower[:, variable, None]
         upper = self.upper[:, variable, None]
@@ -437,10 +433,7 @@ class NumericalLayer(InputLayer):
 
 
 class Conditionals:
-    """Log densities of some rows and conditional means, asked for in this order.
-
-    Families whose means need the factorisations of their densities keep these in between.
-    """
+    """Log densities of some rows, then conditional means, for which factorisations may be kept."""
 
     def __init__(self, layer: NumericalLayer, X: FloatArray) -> None:
         self._layer, self._X = layer, X
@@ -490,11 +483,8 @@ class DifferentiableLayer(DensityLayer):
 
     @abstractmethod
     def add_score(self, score: FloatArray, flows: FloatArray, X: FloatArray) -> None:
-        """Add the gradients of the log densities, weighted by the flows of the units.
-
-        ``score`` (n_columns, n): changed in place; columns outside of a unit's scope, and NaN
-        cells, are not changed; ``flows`` (n_units, n): flows; ``X`` (n, n_columns): rows, NaN
-        marginalised.
+        """Add the gradients of the log densities at X (n, n_columns), times flows (n_units, n), to
+        the observed cells of each unit's scope in ``score`` (n_columns, n).
         """
 
 
@@ -520,21 +510,14 @@ class DiscreteInputLayer(InputLayer):
     def tables(
         self, cardinalities: Mapping[int, int]
     ) -> Iterator[tuple[slice, tuple[int, ...], FloatArray]]:
-        """Masses of the units of each scope at every code of a table.
-
-        ``cardinalities``: number of states of each variable in the whole circuit. Yields ``units``:
-        which units; ``scope``: their variables; ``masses`` (n_own_units, n_codes + 1): one column
-        per joint state, unknown counted as the last state of each variable (the last variable
-        varies fastest), and a column of zeros.
+        """Yield slices of units, their scope and their masses (n_own_units, n_codes + 1) at every
+        joint state, missing counted as the last state (the last variable fastest), and a column of
+        zeros.
         """
 
     @abstractmethod
     def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
-        """Divide the flows of the units among the states of their unknown variables.
-
-        ``flows`` (n_units, n): flows; ``X`` (n, n_columns): rows, NaN for unknown. Yields per
-        variable; a variable may come more than once.
-        """
+        """Divide the flows (n_units, n) among the states of missing cells; variables may repeat."""
 
 
 def check_variable(variable: object) -> int:
@@ -629,10 +612,7 @@ def require_registered(families: Collection[type]) -> None:
 
 
 class Rules:
-    """Functions of one or several input units, one per combination of families.
-
-    ``action`` completes "input units that are ..." in the error if there is no rule.
-    """
+    """Functions of input units by families; errors are about "input units that are <action>"."""
 
     def __init__(self, action: str) -> None:
         self._action = action

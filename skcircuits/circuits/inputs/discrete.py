@@ -36,14 +36,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 
 class DiscreteLayer(DiscreteInputLayer):
-    """Many discrete units, each a row of one table of log masses.
-
-    The table has two columns more than there are states: one for codes that are no state
-    (mass 0) and one for NaN (factor 1).
-
-    ``variables`` (n_units,): column of each unit; ``log_masses`` (n_units, max_states): log mass of
-    each state, ``-inf`` beyond a unit's own states; ``cardinalities`` (n_units,): number of states
-    of each unit; ``n_parameters``: free parameters of all units.
+    """Many units as one table of log masses (n_units, max_states), ``-inf`` beyond a unit's own
+    ``cardinalities``, with a column for codes that are no state and one for NaN.
     """
 
     def __init__(
@@ -113,11 +107,7 @@ class DiscreteLayer(DiscreteInputLayer):
             yield own, (variable,), table
 
     def codes(self, X: FloatArray) -> IntArray:
-        """Positions in the lookup table of the layer's columns.
-
-        ``X`` (n, n_columns): rows of state codes, NaN for unknown. Returns (n_distinct_columns, n):
-        a state, or one past the last state for invalid states, or two for NaN.
-        """
+        """Codes (n_distinct_columns, n): states, one past the last if invalid, two if NaN."""
         cells = X.T[self._columns]
         n_states = self.log_masses.shape[1]
         codes = np.fmin(cells, n_states)
@@ -203,10 +193,8 @@ class DiscreteUnit(InputUnit):
 
     @property
     def layer_key(self) -> Hashable:
-        """Units of up to 16 states share a layer, then those of up to 64, 256, and so on.
-
-        The table of a layer has columns for its largest unit: in one layer, a variable of a
-        thousand states would cost all units of two states as much as units of its own.
+        """Units of up to 16 states share a layer, those of up to 64, of up to 256, ...: the table
+        of a layer has as many columns as its largest unit has states.
         """
         return self.layer_type, max(0, ((self.n_states - 1).bit_length() - 3) // 2)
 

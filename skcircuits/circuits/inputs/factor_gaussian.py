@@ -36,10 +36,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 
 class FactorStack(GaussianStack):
-    """K Gaussians x = mean_k + W z + e with standard normal factors z and independent noise e.
-
-    Components use G distinct pairs of loadings W (G, d, q) and noise variances (G, d);
-    ``shape`` (K,) names the pair of each. Dense covariances are made when asked for.
+    """K Gaussians x = mean_k + W z + e with G distinct loadings W (G, d, q) of standard normal
+    factors z and noise variances (G, d) of e; ``shape`` (K,) names the pair of each.
     """
 
     def __init__(
@@ -174,10 +172,8 @@ def factor_log_density(stack: FactorStack, X: FloatArray) -> FloatArray:
 
 
 def block_log_density(stack: FactorStack, block: FactorBlock) -> FloatArray:
-    """Log density of the rows of a block, shape (K, n).
-
-    The squared Mahalanobis distance is |x_o - m_o - W_o f|² / Ψ_o + |f|², a sum of squares:
-    the usual form of Woodbury's identity is a difference, which loses digits at small noise.
+    """Log densities (K, n) of a block by |x_o - m_o - W_o f|² / Ψ_o + |f|²: Woodbury's difference
+    would lose digits at small noise.
     """
     factors = block.factors
     result = np.einsum("kqn,kqn->kn", factors, factors)
@@ -288,12 +284,8 @@ def factor_score(stack: FactorStack, X: FloatArray, weights: FloatArray) -> Floa
 
 
 class FactorGaussianLayer(MultivariateGaussianLayer):
-    """Many low-rank Gaussian units over the same variables with equally many factors.
-
-    Operations without a formula in the factors (boxes, pairs of units) use dense covariances.
-
-    ``variables`` (scope_size,): columns of all units; ``gaussians``: means, loadings and noise
-    variances of the units.
+    """Many low-rank Gaussian units over the same variables with equally many factors; operations
+    without a formula in the factors (boxes, pairs of units) use dense covariances.
     """
 
     gaussians: FactorStack

@@ -48,11 +48,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 
 class GaussianLayer(DifferentiableLayer):
-    """Many univariate Gaussian units.
-
-    ``variables`` (n_units,): column of each unit; ``means``, ``stds`` (n_units,): parameters in the
-    units of the column.
-    """
+    """Many univariate Gaussian units: ``variables``, ``means``, ``stds`` (n_units,)."""
 
     def __init__(self, variables: IntArray, means: FloatArray, stds: FloatArray) -> None:
         self.scopes = variables[:, None]
@@ -186,11 +182,7 @@ class _GaussianConditionals(Conditionals):
 
 
 class MultivariateGaussianLayer(DifferentiableLayer):
-    """Many Gaussian units over the same variables.
-
-    ``variables`` (scope_size,): columns of all units; ``gaussians``: means and covariances of the
-    units, with their factorisations.
-    """
+    """Many Gaussian units over the same ``variables`` (scope_size,), with their factorisations."""
 
     def __init__(self, variables: IntArray, gaussians: GaussianStack) -> None:
         self.variables = variables

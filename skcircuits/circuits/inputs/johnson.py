@@ -165,10 +165,7 @@ class JohnsonGaussianLayer(DensityLayer):
         return np.asarray(log_density + self.map.log_slopes(cells))
 
     def mode(self, units: IntArray, cells: FloatArray) -> FloatArray:
-        """The most probable completions, of which there is one each.
-
-        Observed cells move the mean of the others, and stand for themselves with no curvature.
-        """
+        """The most probable completions; observed cells move the mean of the others."""
         normal = self.map.normal(cells)
         missing = np.isnan(normal)
         gaussians = self.normal.gaussians
@@ -397,7 +394,9 @@ class ConcaveLogDensities:
             pending, steps, gains = pending[going], steps[going], gains[going]
             moved = self._ascend(best, heights, steps, gains, pending)
             pending = pending[moved]
-        return self._clipped(best)
+        own, low, high = self.bounds
+        best[:, own] = np.clip(best[:, own], low, high)
+        return best
 
     def _ascend(
         self,
@@ -465,19 +464,13 @@ class ConcaveLogDensities:
             steps += np.einsum("njr,nr->nj", covariances, pull)
         return np.asarray(steps)
 
-    def _clipped(self, z: FloatArray) -> FloatArray:
-        own, low, high = self.bounds
-        z[:, own] = np.clip(z[:, own], low, high)
-        return z
-
 
 def best_in_box(
     centers: FloatArray, precisions: FloatArray, low: FloatArray, high: FloatArray
 ) -> FloatArray:
-    """Densest points (..., r) of normal distributions in boxes, exactly.
-
-    The way from the densest point in the box to the center leaves the box at once, through a side
-    that the center has crossed. With that coordinate at its end, the others are a smaller problem.
+    """Densest points (..., r) in boxes, exactly: the way to the center leaves the box through a
+    side that the center has crossed; with that coordinate at its end, the rest is a smaller
+    problem.
     """
     best: FloatArray = np.clip(centers, low, high)
     size = centers.shape[-1]

@@ -78,7 +78,13 @@ class PoissonLayer(NumericalLayer):
         return np.where(np.isnan(cells), np.floor(self.rates)[units][:, None], cells)
 
     def draw(self, units: IntArray, cells: FloatArray, rng: RandomNumbers) -> FloatArray:
-        counts = _quantile(rng.random(len(units)), self.rates[units])
+        # The smallest count whose cumulative probability reaches the uniform number
+        uniform = rng.random(len(units))
+        rates = self.rates[units]
+        counts = np.ceil(np.fmax(pdtrik(uniform, rates), 0.0))
+        # pdtrik inverts up to rounding
+        before = np.fmax(counts - 1.0, 0.0)
+        counts = np.where(pdtr(before, rates) >= uniform, before, counts)
         return np.where(np.isnan(cells), counts[:, None], cells)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -170,11 +176,3 @@ def _log_sum(first: FloatArray, last: FloatArray, rates: FloatArray) -> FloatArr
         total += term
         if not (term > 1e-17 * total).any():
             return log_mass_of_counts(start, rates) + np.log(total)
-
-
-def _quantile(uniform: FloatArray, rates: FloatArray) -> FloatArray:
-    """Smallest count whose cumulative probability reaches a number in [0, 1)."""
-    counts = np.ceil(np.fmax(pdtrik(uniform, rates), 0.0))
-    # pdtrik inverts up to rounding
-    before = np.fmax(counts - 1.0, 0.0)
-    return np.where(pdtr(before, rates) >= uniform, before, counts)

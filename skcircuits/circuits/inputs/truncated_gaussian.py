@@ -36,11 +36,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 
 class TruncatedGaussianLayer(DensityLayer):
-    """Many units over the same variables with one box: ``normal`` without it.
-
-    Columns of ``normal`` are the places of the variables, as those that are integrated out may not
-    be among the columns of rows. ``kept``, ``hidden``: places of the variables of the scope, and
-    of the others.
+    """Many units over the same variables with one box; ``normal`` is without it, its columns the
+    places of the variables, ``kept`` in the scope or ``hidden``.
     """
 
     def __init__(

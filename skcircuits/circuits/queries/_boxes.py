@@ -81,7 +81,12 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
         return result
     normalised = plan.remember("normalised", lambda: _normalised(plan))
     log_factor = 0.0 if normalised is plan else log_whole
-    for part, rows in _parts_with_bounds(normalised, _bounded(plan, box)):
+    bounded = ~(np.isnan(box.lower) & np.isnan(box.upper))
+    for variable, allowed in box.states.items():
+        # A set of all states is not a bound
+        bounded[:, variable] |= ~allowed.all(axis=1)
+    bounded[:, plan.other_columns(bounded.shape[1])] = False
+    for part, rows in _parts_with_bounds(normalised, bounded):
         own = box if len(rows) == len(result) else box.rows(rows)
         result[rows] = _log_probability(part, own) + log_factor
     return result
@@ -127,16 +132,6 @@ def _log_probability(plan: Plan, box: Box) -> FloatArray:
     if len(doubtful):
         result[doubtful] = _log_pass(plan, box.rows(doubtful))
     return result
-
-
-def _bounded(plan: Plan, box: Box) -> BoolArray:
-    """Tell which variables of the circuit each row bounds, shape (n, n_columns)."""
-    bounded = ~(np.isnan(box.lower) & np.isnan(box.upper))
-    for variable, allowed in box.states.items():
-        # A set of all states is not a bound
-        bounded[:, variable] |= ~allowed.all(axis=1)
-    bounded[:, plan.other_columns(bounded.shape[1])] = False
-    return bounded
 
 
 def _linear_pass(plan: Plan, box: Box) -> FloatArray:
@@ -241,10 +236,8 @@ class RestrictedCircuit:
         return drawn
 
     def mpe(self, left_out: IntArray = NO_COLUMNS) -> tuple[FloatArray, FloatArray]:
-        """Best rows (n, n_columns) that are found, and their log densities (n,).
-
-        Columns `left_out` are summed or integrated out, and so are sums over them alone; then the
-        rows are those of max-product, with the logs of their terms.
+        """Best rows (n, n_columns) found and their log densities (n,), by sums over columns
+        `left_out` and over sums of them alone, else by max-product.
         """
         rows_found, heights = np.empty(self.evidence.X.shape), np.empty(len(self.evidence))
         for rows, batch in self._batches(SEARCH_BUFFERS):
@@ -272,10 +265,8 @@ def feature_means(model: Any, features: list[Feature]) -> FloatArray:
 
 
 def mixed_moments(plan: Plan, parts: list[_Part], n_columns: int) -> tuple[FloatArray, FloatArray]:
-    """Means and variances of all columns, both (n, n_columns), NaN of those that are no variables.
-
-    `parts`: scopes of units, their flows (n_units, n), and means and variances given each unit,
-    (n_units, n, scope_size), which may be undefined where there is no flow.
+    """Means and variances (n, n_columns), NaN of other columns, of `parts`: scopes, flows (n_units,
+    n), and moments (n_units, n, scope_size), undefined where there is no flow.
     """
     mean, total = np.zeros((2, n_columns, parts[0][1].shape[1]))
     for scopes, flows, own, _ in parts:

@@ -133,7 +133,13 @@ class _Posterior:
         def choose(layer: SumLayer, own: IntArray, rows: IntArray) -> IntArray:
             uniform = source(rows, layer.units.start + own).random(len(own)) * ALMOST_ONE
             if self._values.shape[1] == 1:
-                return self._draw_shared(layer, own, uniform)
+                # All rows share one posterior, whose distribution functions are computed once
+                if layer.units.start not in self._shared:
+                    posteriors = layer.posteriors(self._values, self._plan.weights)[:, 0]
+                    self._shared[layer.units.start] = InverseCdf(
+                        posteriors, layer.starts, layer.lengths
+                    )
+                return self._shared[layer.units.start].draw(own, uniform)
             at = rows % self._values.shape[1]
             if layer.block_shape is None and len(layer.lengths) > 1:
                 return self._draw_in_segments(layer, own, at, uniform)
@@ -144,13 +150,6 @@ class _Posterior:
             return draw(layer, own, at, uniform)
 
         return choose
-
-    def _draw_shared(self, layer: SumLayer, own: IntArray, uniform: FloatArray) -> IntArray:
-        """All rows share one posterior, whose distribution functions are computed once."""
-        if layer.units.start not in self._shared:
-            posteriors = layer.posteriors(self._values, self._plan.weights)[:, 0]
-            self._shared[layer.units.start] = InverseCdf(posteriors, layer.starts, layer.lengths)
-        return self._shared[layer.units.start].draw(own, uniform)
 
     def _draw_in_blocks(
         self, layer: SumLayer, own: IntArray, at: IntArray, uniform: FloatArray
@@ -259,10 +258,8 @@ def searched_completion(plan: Plan, X: FloatArray) -> FloatArray:
 
 
 def rows_have_several_trees(plan: Plan) -> bool:
-    """Tell whether some of the circuit's draws have several induced trees of positive value.
-
-    Under deterministic circuits no row has, so that max-product is exact. A proof of determinism
-    compares all pairs of children, which takes longer than a search where there are many.
+    """Tell whether some draws have several induced trees, without which max-product is exact; a
+    proof of determinism, over all pairs of children, may take longer than a search.
     """
     return plan.remember("rows_have_several_trees", lambda: _draws_have_several_trees(plan))
 
@@ -310,10 +307,8 @@ class Known(NamedTuple):
     integers: IntArray = NO_COLUMNS  # columns in which completions are integers
 
     def completions(self, values: FloatArray, starts: IntArray) -> FloatArray:
-        """Complete rows by the best trees of some units, (n_starts, n, n_columns).
-
-        ``values`` (n_units, n): of all units, by which edges are chosen; ``starts`` (n_starts, n):
-        the units.
+        """Rows completed by the best trees of the units ``starts`` (n_starts, n), given ``values``
+        (n_units, n) of all units, (n_starts, n, n_columns).
         """
         n_rows = len(self.X)
         best = best_edges(self.plan, values)
@@ -333,10 +328,8 @@ class Known(NamedTuple):
 def search_completions(
     known: Known, peaks: FloatArray, sums: FloatArray | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Complete rows (n, n_columns), and their log densities (n,): at least those of max-product.
-
-    ``peaks`` (n_units, n): values of all units after max-product; ``sums``: after sum-product, or
-    None if these take too long.
+    """Completions (n, n_columns) and their log densities (n,), at least those of max-product, given
+    all values of max-product and, unless these take too long, of sum-product.
     """
     starts = [_starts(known, values) for values in (peaks, sums) if values is not None]
     ascents = _Ascents(known, peaks, np.concatenate(starts), _enough(known, sums))
@@ -361,10 +354,7 @@ def _starts(known: Known, values: FloatArray) -> FloatArray:
 
 
 def _enough(known: Known, sums: FloatArray | None) -> FloatArray:
-    """Log densities (n,) of completions that are surely the best, as no other can have as much.
-
-    If all free cells have states, that is half the probability of the evidence.
-    """
+    """Log densities (n,) that none exceeds: half the evidence where all free cells have states."""
     layers = [layer for _, layer in known.plan.inputs if not isinstance(layer, DiscreteInputLayer)]
     numeric = np.unique(np.concatenate([NO_COLUMNS, *(layer.scopes.ravel() for layer in layers)]))
     has_states = ~np.isnan(known.X[:, numeric]).any(axis=1)
@@ -421,19 +411,15 @@ class _Weighed(NamedTuple):
 
 
 class _Ascents:
-    """Completions that move to values of higher density until nothing that is tried is better.
-
-    Those of one row are compared after each step: only the best and those that are nearly as good
-    go on, each point once.
+    """Completions that move to values of higher density; after each step, the best of a row and
+    those that are nearly as good go on, each point once.
     """
 
     def __init__(
         self, known: Known, peaks: FloatArray, starts: FloatArray, enough: FloatArray
     ) -> None:
-        """Evaluate starts (n_starts, n, n_columns), of which the first are those of max-product.
-
-        ``peaks`` (n_units, n): values after max-product; ``enough`` (n,): log densities that end
-        the search of a row.
+        """Evaluate starts (n_starts, n, n_columns), first those of max-product with values
+        ``peaks``; log densities of ``enough`` (n,) end the search of a row.
         """
         plan = known.plan
         self._known, self._enough = known, enough
@@ -483,10 +469,7 @@ class _Ascents:
         self._go_on(moved, _MAX_BEHIND)
 
     def _go_on(self, moved: Sequence[tuple[IntArray, FloatArray]], max_behind: float) -> None:
-        """Keep completions near the best of their row, each once, if that is not surely the best.
-
-        ``moved``: completions, -1 for those that stop, and the values (n_units, m) of all units.
-        """
+        """Keep ``moved`` completions near the best of their row, each once, if not surely best."""
         best = np.full(len(self._enough), -np.inf)
         np.maximum.at(best, self._row_of, self.heights)
         active = np.concatenate([at for at, _ in moved])
@@ -640,10 +623,7 @@ def _ratios(values: FloatArray, peaks: FloatArray) -> FloatArray:
 
 
 def _derivatives(plan: Plan, ratios: FloatArray, peaks: FloatArray) -> FloatArray:
-    """Derivatives of the root by all units, each times the peak of the unit over that of the root.
-
-    In these units they are of the size of flows, and they exist where a unit is zero at a row.
-    """
+    """Derivatives of the root by all units, times the unit's peak over the root's: like flows."""
     result = np.zeros_like(ratios)
     result[plan.root] = 1.0
     for layer in reversed(plan.layers):

@@ -64,11 +64,8 @@ class LinearBound(NamedTuple):
 
 
 class LinearCircuit:
-    """A circuit given one row of evidence and linear inequalities; answers have one row.
-
-    `alternatives`, rows of evidence with lists of bounds, exclude each other. Each is a weighted
-    mixture of rows of evidence (one, but for integrals over a variable many), which
-    `RestrictedCircuit` answers.
+    """A circuit given one row of evidence and linear inequalities: `alternatives` that exclude each
+    other, weighted mixtures of rows of evidence, which `RestrictedCircuit` answers.
     """
 
     def __init__(
@@ -384,10 +381,8 @@ class _Slices:
         return result
 
     def _panels(self, outer: Breakpoints, inner: Breakpoints) -> tuple[Rule, FloatArray]:
-        """Nodes of the outer variable, and the log densities there.
-
-        Panels are halved until polynomials through their nodes follow the density: given the outer
-        variable, the last one may vary much less than without.
+        """Nodes of the outer variable and log densities there, in panels that are halved until
+        polynomials through their nodes follow the density.
         """
         ends = _neighbours(_seen_from_outer(self._rows, outer, inner).edges(LENGTH))
         values = self._panel_values(ends, outer.atoms)
@@ -492,10 +487,8 @@ def _too_many_triangles() -> CircuitPropertyError:
 
 
 def _bends(rows: FloatArray, marks: FloatArray) -> FloatArray:
-    """Lines (k, n_outer + 1) of the outer variables where the ends of the last one have kinks.
-
-    An end passes a breakpoint of the last variable, or another end. Rows are those of
-    `_directions`, with the last variable before the two ends.
+    """Lines (k, n_outer + 1) of the outer variables on which ends of the last one, after it in
+    `_directions`, pass a breakpoint or another end.
     """
     found, planes = [], _planes(rows)
     for i, plane in enumerate(planes):
@@ -574,10 +567,7 @@ class Atoms:
 
 
 class Panels:
-    """Intervals between ends (p, 2), of one variable; others may have fixed values.
-
-    `fixed` (k,) holds these, NaN for the variable. Nodes avoid points with a mass.
-    """
+    """Intervals (p, 2) of the variable that is NaN in `fixed` (k,); nodes avoid point masses."""
 
     def __init__(self, ends: FloatArray, atoms: FloatArray, fixed: Sequence[float]) -> None:
         self._starts, self._widths = ends[:, 0], np.diff(ends)[:, 0]
@@ -601,11 +591,7 @@ class Panels:
 
 
 class Triangles:
-    """Triangles (n, 3, 2) in the plane.
-
-    With corners a, b, c, points are a + u (b - a + v (c - b)), whose Jacobian is u times twice the
-    area: another power of u.
-    """
+    """Triangles (n, 3, 2): of corners a, b, c, points a + u (b - a + v (c - b))."""
 
     def __init__(self, corners: FloatArray, atoms: tuple[FloatArray, FloatArray]) -> None:
         self._corners = corners
@@ -661,10 +647,7 @@ class Rules:
 
 
 def draw_from_nodes(masses: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Draw from densities on [0, 1], given as masses (n, k) of Gauss-Legendre nodes.
-
-    The distribution function is that of the polynomial through the nodes, inverted by bisection.
-    """
+    """Draw from densities on [0, 1] with masses (n, k) of Gauss-Legendre nodes, by bisection."""
     n_nodes = masses.shape[1]
     points, _ = leggauss(n_nodes)
     # Coefficients of Legendre polynomials, all twice as large

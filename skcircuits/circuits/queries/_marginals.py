@@ -25,7 +25,7 @@ from skcircuits.circuits.engine._passes import (
     log_values,
 )
 from skcircuits.circuits.engine._plan import Plan
-from skcircuits.circuits.engine._transformations import LoweredPlan, lower, tabulated
+from skcircuits.circuits.engine._transformations import lower, tabulated
 from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.inputs.base import (
     DifferentiableLayer,
@@ -62,23 +62,21 @@ def log_probability(plan: Plan, X: FloatArray) -> FloatArray:
         tabulate = len(X) * plan.n_edges >= MIN_TABLE_EDGES * plan.n_units
         lowered = plan.remember(("lowered", tabulate), lambda: lower(plan, tabulate=tabulate))
         if lowered is not None:
-            return _lowered_log_probability(plan, lowered, X)
+            # On the linear scale; rows that may have underflown once more in log space
+            result, exact = np.empty(len(X)), np.empty(len(X), dtype=bool)
+            for rows in memory_bound_chunks(
+                len(X), lowered.bytes_per_row, at_most=lowered.batch_rows
+            ):
+                result[rows], exact[rows] = lowered.log_values(X[rows])
+            if not exact.all():
+                result[~exact] = _log_probability(plan, X[~exact])
+            return result
     return _log_probability(plan, X)
 
 
 def log_partition(plan: Plan) -> float:
     """Log of the integral (sum) over all rows: 0 for a normalised circuit."""
     return float(_log_probability(plan, np.full((1, plan.n_columns), np.nan))[0])
-
-
-def _lowered_log_probability(plan: Plan, lowered: LoweredPlan, X: FloatArray) -> FloatArray:
-    """Evaluate on the linear scale; rows that may have underflown once more in log space."""
-    result, exact = np.empty(len(X)), np.empty(len(X), dtype=bool)
-    for rows in memory_bound_chunks(len(X), lowered.bytes_per_row, at_most=lowered.batch_rows):
-        result[rows], exact[rows] = lowered.log_values(X[rows])
-    if not exact.all():
-        result[~exact] = _log_probability(plan, X[~exact])
-    return result
 
 
 def _log_probability(plan: Plan, X: FloatArray) -> FloatArray:
@@ -128,11 +126,7 @@ def _gradient(plan: Plan, X: FloatArray) -> FloatArray:
 
 
 def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
-    """Fill NaN cells of rows (n, n_columns) with E[x_j | observed cells].
-
-    Columns that are no variable of the smooth and decomposable circuit are returned as they are.
-    Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
-    """
+    """Fill NaN cells of rows (n, n_columns) with E[x_j | observed cells]; other columns stay."""
     result = X.copy()
     for batch in _batches(plan, X):
         result[batch.rows] = batch.means()
@@ -140,11 +134,7 @@ def conditional_mean(plan: Plan, X: FloatArray) -> FloatArray:
 
 
 def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
-    """Var[x_j | observed cells] of every cell of rows (n, n_columns), 0 where observed.
-
-    NaN where a column is no variable of the smooth and decomposable circuit and the cell is
-    missing. Raises ``ZeroProbabilityError`` if the observed cells of a row are impossible.
-    """
+    """Var[x_j | observed cells] of all cells (n, n_columns), 0 where observed; NaN: no variable."""
     result = np.where(np.isnan(X), np.nan, 0.0)
     for batch in _batches(plan, X):
         mean = batch.means().T
@@ -164,11 +154,7 @@ def conditional_variance(plan: Plan, X: FloatArray) -> FloatArray:
 
 
 def conditional_marginals(plan: Plan, X: FloatArray) -> dict[int, FloatArray]:
-    """Distributions (n, n_states) of all discrete variables given the observed cells of rows.
-
-    All mass lies on the observed state where there is one. Raises ``ZeroProbabilityError`` if the
-    observed cells of a row are impossible under the smooth and decomposable circuit.
-    """
+    """Distributions (n, n_states) of all discrete variables given the observed cells of rows."""
     tables = _no_marginals(plan, len(X))
     for batch in _batches(plan, X, has_means=False):
         batch.add_marginals(tables)
@@ -202,11 +188,7 @@ def _with_observed(tables: dict[int, FloatArray], X: FloatArray) -> dict[int, Fl
 
 
 def require_possible(plan: Plan, log_probabilities: FloatArray, first_row: int = 0) -> None:
-    """Refuse rows (numbered from ``first_row``) whose observed cells have log probability -inf.
-
-    Raises ``ZeroProbabilityError``, which names them; circuits that are zero everywhere have an
-    error of their own.
-    """
+    """Raise ``ZeroProbabilityError`` for rows, from ``first_row`` on, of log probability -inf."""
     impossible = np.flatnonzero(np.isneginf(log_probabilities)) + first_row
     if len(impossible) == 0:
         return
@@ -277,10 +259,8 @@ def _batches(plan: Plan, X: FloatArray, *, has_means: bool = True) -> Iterator[_
 
 
 def condition(plan: Plan, x: FloatArray) -> Unit | None:
-    """Build the circuit of the unknown variables given the known ones.
-
-    The probability of the observed cells is pushed into the sum weights (θ_c p_c(x_o) /
-    p_n(x_o)), so that the result is normalised without a division at the end.
+    """Build the circuit of the missing variables; the probability of the observed cells goes into
+    the sum weights, θ_c p_c(x_o) / p_n(x_o), so that the result is normalised.
     """
     values = log_values(plan, x[None])
     require_possible(plan, values[plan.root])
@@ -337,10 +317,7 @@ def prune(
 
 
 class _Remainder(NamedTuple):
-    """The remainder of a unit: a unit (None if only the constant remains) times a constant.
-
-    Products of constants leave the range of floats long before the circuit does.
-    """
+    """A unit (None if only the constant remains) times a constant, which may be no float."""
 
     unit: Unit | None
     log_factor: float = 0.0

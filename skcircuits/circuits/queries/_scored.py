@@ -85,11 +85,8 @@ class ScoredCircuit:
         return result
 
     def covariance(self, features: list[Feature]) -> FloatArray:
-        """Covariances (1, F, F) of functions of single variables.
-
-        Those of two variables are expectations of one feature under masses that are tilted by the
-        other's difference from its mean: one pass up and down per feature. Such differences
-        average to zero, so that there is no cancellation.
+        """Covariances (1, F, F) of functions of single variables: those of two are expectations of
+        one under masses tilted by the other's centred values, without cancellation.
         """
         given = [
             [layer.feature_moments(part, features) for part in range(self._n_parts)]
@@ -336,10 +333,8 @@ class Scores:
 def fill_polynomials(
     plan: Plan, known: Evidence, scores: dict[int, Scores], *, is_max: bool = False
 ) -> tuple[list[tuple[slice, RestrictedLayer]], Polynomials]:
-    """Polynomials of all units, and the input layers restricted to the parts of variables.
-
-    Row i of the restricted layers holds part i of every variable at once. Coefficients are
-    probabilities, or where ``is_max`` the values of the best rows with each score.
+    """Polynomials of all units, and input layers restricted to parts, i of every variable in row i;
+    coefficients are probabilities, or where ``is_max`` values of the best rows.
     """
     degree = sum(int(own.points.max(initial=0)) for own in scores.values())
     if degree > MAX_DEGREE:
@@ -393,10 +388,8 @@ def _parts(known: Evidence, scores: dict[int, Scores]) -> Evidence:
 
 
 class Polynomials:
-    """Coefficients (n_units, degree + 1) of all units, at most about one, times exp(scale).
-
-    `masses` (n_units, n_parts) are those of the parts of the variables of input units, on the
-    same scale. Sums are maxima where ``is_max``.
+    """Coefficients (n_units, degree + 1) of all units times exp(scale), and on that scale the
+    `masses` (n_units, n_parts) of parts of input variables; sums are maxima where ``is_max``.
     """
 
     def __init__(self, n_units: int, degree: int, n_parts: int, *, is_max: bool = False) -> None:

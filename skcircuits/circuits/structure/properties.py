@@ -179,13 +179,7 @@ def is_deterministic(circuit: Rooted) -> bool:
 
 
 def require_deterministic(circuit: Rooted, purpose: str, way_out: str = "") -> None:
-    """Raise an error for a circuit that is not provably deterministic.
-
-    ``circuit``: the circuit; ``purpose``: why determinism is needed, as the end of the sentence
-    "must be deterministic"; ``way_out``: what to do instead.
-
-    Raises ``CircuitPropertyError`` if it is not provably deterministic.
-    """
+    """Refuse circuits that are not provably deterministic, with purpose and way out."""
     if not is_deterministic(circuit):
         raise CircuitPropertyError(
             must("a circuit", f"be deterministic {purpose}", way_out, circuit=circuit)
@@ -334,10 +328,7 @@ def _are_tractable(p: Circuit, q: Circuit) -> bool:
 
 
 def find_conflict(p: Circuit, q: Circuit) -> Conflict | None:
-    """Find two products of smooth, decomposable circuits that cannot be decomposed together.
-
-    Gives the first conflict met on the way down; None for compatible circuits.
-    """
+    """Two products of smooth, decomposable circuits that do not decompose together, or None."""
     sets = VariableSets()
     left, right = _partitions(p, sets), _partitions(q, sets)
     sides = [partition for side in (left, right) for found in side.values() for partition in found]
@@ -392,11 +383,7 @@ def _partitions(circuit: Circuit, sets: VariableSets) -> dict[VariableSet, set[P
 
 
 class _Search:
-    """Walks over pairs of partitions that meet; every pair is visited once.
-
-    A side of a pair is a tuple of scopes: one scope is that of a unit, several are those
-    of a product of units.
-    """
+    """Walks once over all pairs of partitions that meet; sides with several scopes are products."""
 
     def __init__(
         self,
@@ -483,11 +470,7 @@ class VariableSet:
 
 
 class VariableSets:
-    """The scopes of the units of one circuit or several, each stored once.
-
-    Scopes of long chains have thousands of variables: every unit above the same scopes looks its
-    own up, so that sets are united and compared once per scope.
-    """
+    """The scopes of units, each stored once: sets of long chains are united and compared once."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, VariableSet] = {}
@@ -535,10 +518,7 @@ class VariableSets:
 
 
 def masks_are_laminar(masks: Iterable[int]) -> bool:
-    """Tell whether any two scopes are nested or disjoint.
-
-    From small to large, every scope must be a union of the largest ones inside it so far.
-    """
+    """Tell whether scopes are nested or disjoint: each a union of the largest ones inside it."""
     parent: dict[int, int] = {}  # a forest over variables: a tree per largest scope so far
     largest: dict[int, int] = {}  # by root
 
@@ -570,10 +550,7 @@ def masks_are_laminar(masks: Iterable[int]) -> bool:
 def common_blocks(
     left: Sequence[VariableSet], right: Sequence[VariableSet]
 ) -> list[tuple[list[int], list[int]]]:
-    """Group the factors of two products with one scope into the finest blocks of equal scope.
-
-    Factors are given by their scopes; a block has their positions on both sides.
-    """
+    """Positions on both sides of the finest blocks of equal scope of two products."""
     place = {scope: i for i, scope in enumerate(left)}
     # Circuits of one structure split alike: their factors are paired without a search
     if all(scope in place for scope in right):
@@ -599,13 +576,9 @@ def positive_children(unit: Sum) -> list[Unit]:
 
 
 class Supports:
-    """Possible values of every variable under every unit.
-
-    The support of a unit is over-approximated by a set per variable: of the states of a
-    discrete variable, of the intervals into which piecewise polynomial units cut the line.
-    All sets of a unit are the bits of one integer, a field per variable, so that comparing
-    two units takes four operations whatever the number of variables. A variable that the
-    unit does not constrain has all bits.
+    """Possible values of every variable under every unit, over-approximated by a set of states or
+    intervals per variable: all sets are the bits of one integer, so that comparing two units takes
+    four operations; a variable that is not constrained has all bits.
     """
 
     def __init__(self, units: Iterable[Unit]) -> None:

@@ -159,13 +159,7 @@ def _terms(term: WeightedUnit | Unit) -> list[tuple[float, Unit]]:
 
 
 def as_unit(term: Unit | WeightedUnit) -> Unit:
-    """Turn a weighted term into a unit: a sum with one child.
-
-    ``term``: the value of an expression of units. Returns the unit itself, or ``Sum([unit],
-    weights=[weight])``.
-
-    Raises ``TypeError`` if ``term`` is neither.
-    """
+    """The unit of a term: ``Sum([unit], weights=[weight])`` of a weighted one; else TypeError."""
     if isinstance(term, Unit):
         return term
     if isinstance(term, WeightedUnit):
@@ -299,13 +293,7 @@ def union_of_scopes(scopes: Collection[Scope]) -> Scope:
 
 
 def scale_unit(unit: Unit, log_factor: float) -> Unit:
-    """Multiply a unit by a number; one too large or small for a float goes into several sums.
-
-    ``unit``: the unit; ``log_factor``: logarithm of the number. Returns sums with one child each on
-    top of the unit; the unit itself for a factor of one.
-
-    Raises ``CircuitPropertyError`` if the factor is out of all proportion.
-    """
+    """Multiply a unit by exp(log_factor) in sums with one child each, as many as floats ask for."""
     for weight in scaling_weights(log_factor):
         unit = Sum([unit], weights=[weight])
     return unit
@@ -351,10 +339,7 @@ def rebuild(
     leaf_of: Callable[[Any], Unit],
     weights_of: Callable[[Sum], FloatArray] | None = None,
 ) -> Unit:
-    """Build a circuit with other input units, and other weights where these are given.
-
-    Shared units remain shared, and what does not change is shared with the circuit itself.
-    """
+    """A circuit with other input units and weights; what is shared or does not change stays so."""
     built: dict[int, Unit] = {}
     for unit in topological_order(root):
         children = tuple([built[id(child)] for child in unit.children])
@@ -401,11 +386,8 @@ SUM, PRODUCT, INPUT = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class UnitList:
-    """Units without links: arrays, children before parents, that name children by their places.
-
-    The form in which circuits are compiled and stored: linked units would be pickled by recursion,
-    one level of the circuit at a time. ``kinds`` and ``n_children`` have an entry per unit,
-    ``children`` one per edge, ``weights`` one per edge of a sum.
+    """Units as arrays, children before parents, without links, which would be pickled by recursion:
+    ``kinds`` and ``n_children`` per unit, ``children`` per edge, ``weights`` per edge of a sum.
     """
 
     kinds: IntArray

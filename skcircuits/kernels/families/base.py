@@ -312,10 +312,7 @@ class KernelStructure:
         return ScopeTerm([self._merged(atoms, 1 << v) for v in scope], dict(sums))
 
     def product_terms(self) -> list[tuple[float, dict[int, Combination]]] | None:
-        """Weights and functions of each variable of a sum of product kernels.
-
-        None where inner products couple variables.
-        """
+        """Weights and functions of each variable of a sum of product kernels, or None."""
         terms = self.expand(self.root, open_univariate=False)
         nodes = {n for _, term in terms for n in term}
         # (x·y + c)^d is no product of functions of single variables

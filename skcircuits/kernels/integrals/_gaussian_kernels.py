@@ -91,12 +91,8 @@ def log_expected_rbf(
 
 
 class LogExpectedRBF:
-    """:func:`log_expected_rbf` block by block: rows (p,) and their values (K, p, m).
-
-    What depends on the missing cells alone is computed once for all rows; a block stays in the
-    cache and need never be stored. Each row comes once, in no particular order; the consumer may
-    overwrite the values, which last until the next block. Log densities of the rows, where they are
-    asked for, share the conditional Gaussians with the values.
+    """:func:`log_expected_rbf` block by block: rows (p,), each once, and values (K, p, m), which
+    last until the next block; log densities of the rows share the conditional Gaussians.
     """
 
     def __init__(
@@ -106,7 +102,16 @@ class LogExpectedRBF:
         self._stack, self._X, self._points = stack, X, points
         self._gammas = np.broadcast_to(np.asarray(gamma, dtype=np.float64), (stack.n_columns,))
         self._blocks: list[ConditionalBlock] | None = None
-        _refuse_points_of_width_zero(stack, self._gammas)
+        variances = np.diagonal(stack.distinct_covariances, axis1=1, axis2=2).max(
+            axis=0, initial=0.0
+        )
+        reach = float((self._gammas * variances).max(initial=0.0))
+        if reach > MAX_REACH:
+            condition = f"be at most {MAX_REACH:g} over the variance of a column"
+            way_out = "Take a wider kernel, or scale the columns."
+            raise ValueError(
+                must("gamma of a kernel", condition, way_out, gamma_times_variance=reach)
+            )
 
     def log_prob(self) -> FloatArray:
         """Log densities of the observed cells, shape (K, n)."""
@@ -147,16 +152,6 @@ def _near_rows(
     elif len(rows):
         conditional = conditional_blocks(stack, X) if blocks is None else blocks
         yield from _incomplete_rows(stack, X, points, gammas, conditional)
-
-
-def _refuse_points_of_width_zero(stack: GaussianStack, gammas: FloatArray) -> None:
-    """Refuse kernels so narrow compared with the columns that their integrals overflow."""
-    variances = np.diagonal(stack.distinct_covariances, axis1=1, axis2=2).max(axis=0, initial=0.0)
-    reach = float((gammas * variances).max(initial=0.0))
-    if reach > MAX_REACH:
-        condition = f"be at most {MAX_REACH:g} over the variance of a column"
-        way_out = "Take a wider kernel, or scale the columns."
-        raise ValueError(must("gamma of a kernel", condition, way_out, gamma_times_variance=reach))
 
 
 def _is_far(
@@ -345,10 +340,8 @@ class ScaledPoints:
 def quadratic_forms(
     points: ScaledPoints, group: PatternGroup, roots: FloatArray
 ) -> Iterator[tuple[PatternGroup, FloatArray]]:
-    """Evaluate 2 t_mᵀ P⁻¹ t_m, block by block of patterns.
-
-    ``roots`` (n_missing, n_missing, K, P): roots W of the inverse blocks P⁻¹ = WᵀW. Yields the next
-    p patterns and their forms (K, p, m).
+    """Yield p patterns at a time and their forms 2 t_mᵀ P⁻¹ t_m (K, p, m), with roots (n_missing,
+    n_missing, K, P) of the inverse blocks P⁻¹ = WᵀW.
     """
     n_components, n_points = roots.shape[2], len(points.points)
     step = max(1, FORM_BYTES // (8 * n_components * max(1, n_points)))
@@ -516,10 +509,7 @@ class _Smoothed(NamedTuple):
 def factor_rbf_blocks(
     stack: FactorStack, X: FloatArray, points: FloatArray, gammas: FloatArray
 ) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Log expected kernels (K, p, m) of some rows and all points (m, d), block by block.
-
-    The values of a block are overwritten by the next one.
-    """
+    """Log expected kernels (K, p, m) of some rows and all points, until the next block."""
     per_row = 8 * max(1, len(points)) * stack.n_components
     product_rows = min(PRODUCT_ROWS, PRODUCT_BYTES // per_row)
     n_rows = max(8, product_rows, GAUSSIAN_BYTES // per_row)

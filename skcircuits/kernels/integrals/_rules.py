@@ -130,10 +130,8 @@ def expected_rbf(mean: FloatArray, std: FloatArray, gamma: float) -> FloatArray:
 
 
 def expected_laplacian(mean: FloatArray, std: FloatArray, gamma: float) -> FloatArray:
-    """E[exp(-γ |D|)] for D ~ N(mean, std²), stable in both tails.
-
-    With z± = (γσ² ± μ) / (√2 σ) the value is ½ Σ± exp(γ²σ²/2 ± γμ) erfc(z±), and each term
-    equals exp(-μ²/2σ²) erfcx(z±), which cannot overflow where z± is not negative.
+    """E[exp(-γ |D|)] for D ~ N(mean, std²): ½ Σ± exp(-μ²/2σ²) erfcx(z±), z± = (γσ² ± μ) / (√2 σ),
+    or exp(γ²σ²/2 ± γμ) erfc(z±) where z± is negative.
     """
     mean, std = np.broadcast_arrays(mean, std)
     return 0.5 * (_one_side(mean, std, gamma) + _one_side(-mean, std, gamma))
@@ -272,10 +270,8 @@ def inner_product_moments(
 
 
 class _Cases:
-    """Means (N, d) and covariances (N, d, d) of all pairs of a component and a row.
-
-    Covariances of equal patterns are stored once as ``distinct`` (K * P, d, d); case i has
-    number ``number[i]``.
+    """Means (N, d) and covariances of all pairs of a component and a row; that of case i is
+    ``distinct[number[i]]``, of (K * P, d, d), one per pattern.
     """
 
     def __init__(self, stack: GaussianStack, X: FloatArray, columns: IntArray) -> None:
@@ -512,10 +508,8 @@ def _raw_moments(layer: PiecewisePolynomialLayer, units: IntArray, order: int) -
 def _quadrature(
     right: PolynomialPieces, right_units: IntArray, kinks: FloatArray, kernel: RBF | Laplacian
 ) -> tuple[FloatArray, FloatArray]:
-    """Nodes (q,) and weights (n_right, q) that integrate E[f(X, y)] over the right units.
-
-    Between kinks of the left side and breakpoints of the right one, cut finer than the
-    kernel's length, the integrand is smooth.
+    """Nodes (q,) and weights (n_right, q) of E[f(X, y)] over the right units, between kinks and
+    breakpoints, where the integrand is smooth, cut finer than the kernel's length.
     """
     breaks = np.unique(np.concatenate([kinks, *(right.breakpoints[i] for i in right_units)]))
     tails = np.concatenate([right.first[right_units], right.last[right_units]])

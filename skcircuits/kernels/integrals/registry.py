@@ -25,11 +25,7 @@ from skcircuits.protocols import FloatArray, IntArray
 
 
 class LogBlocks(Protocol):
-    """Logarithms of expected kernels under joint units, block by block of rows.
-
-    Iteration gives indices of rows (p,) and values (n_units, p, m), which the consumer may
-    overwrite; each row comes once.
-    """
+    """Logs (n_units, p, m) of expected kernels under joint units and their rows (p,), each once."""
 
     def log_prob(self) -> FloatArray:
         """Log densities of the observed cells of all rows, shape (n_units, n)."""

@@ -34,7 +34,6 @@ from skcircuits.kernels.integrals.registry import (
 )
 from skcircuits.kernels.pairs._plan import (
     BasePairing,
-    FactorKeys,
     KernelPlan,
     Level,
     Mixing,
@@ -57,13 +56,10 @@ class CircuitBatch:
 
 @dataclass(frozen=True)
 class Side:
-    """A batch of circuits, ready to be paired; or some of its circuits (``rows``).
-
-    Per region: ``matrices``, the weights of each level of sums, (batch or 1, n_sums, n_nodes)
-    on the left and (batch or 1, n_nodes, n_sums) on the right; ``tables``, where it has few
-    discrete states, the values of its keys at them times the parts of the kernel between
-    states, (n_parts, batch or 1, n_keys, n_states), on the left and (batch or 1, n_states,
-    n_keys) on the right.
+    """A batch of circuits, or its ``rows``, ready to be paired: per region, ``matrices``, the
+    weights (batch or 1, n_sums, n_nodes) of each level of sums, transposed on the right, and
+    ``tables`` of the keys at few states, (n_parts, batch or 1, n_keys, n_states) with the kernel on
+    the left.
     """
 
     batch: CircuitBatch
@@ -96,10 +92,7 @@ class Side:
 def prepare_side(
     pairs: PairPlan, kernel: KernelPlan, batch: CircuitBatch, side: Literal["left", "right"]
 ) -> Side:
-    """Gather the weights of a batch by region and tabulate its small regions.
-
-    Regions that only larger tables ask for are left out.
-    """
+    """Gather the weights of a batch by region and tabulate its small regions."""
     few = (region for region in pairs.regions if region.states)
     tabulated = {region.scope for region in few if prod(region.states) <= TABLE_STATES}
     prepared = Side(batch, {}, {}, slice(None))
@@ -113,19 +106,16 @@ def prepare_side(
             prepared.matrices[scope] = matrices
         if region.is_needed_above(tabulated):
             if scope in tabulated and side == "left":
-                between = _kernel_between_states(region, kernel)
+                states = np.array(list(product(*map(range, region.states))), dtype=np.float64)
+                parts = kernel.parts[region.scope]
+                between = np.stack(
+                    [kernel.structure.value(part, states, region.variables) for part in parts]
+                )
                 # The left side takes the kernel along, so that a pair costs one matrix product
                 prepared.tables[scope] = tables[scope] @ between[:, None]
             elif scope in tabulated:
                 prepared.tables[scope] = np.ascontiguousarray(tables[scope].transpose(0, 2, 1))
     return prepared
-
-
-def _kernel_between_states(region: Region, kernel: KernelPlan) -> FloatArray:
-    """Parts of a kernel at all pairs of states of a region, (n_parts, n_states, n_states)."""
-    states = np.array(list(product(*map(range, region.states))), dtype=np.float64)
-    parts = kernel.parts[region.scope]
-    return np.stack([kernel.structure.value(part, states, region.variables) for part in parts])
 
 
 def _tabulate(
@@ -135,10 +125,7 @@ def _tabulate(
     matrices: list[FloatArray],
     tables: dict[VariableSet, FloatArray],
 ) -> FloatArray:
-    """Values of the keys of a region at all its states, (batch or 1, n_keys, n_states).
-
-    States of the first variable are slowest; ``tables`` are those of the regions below.
-    """
+    """Values (batch or 1, n_keys, n_states) of a region's keys at all states, the first slowest."""
     mixing: Mixing = getattr(region, side)
     bases = _base_tables(region, batch, side, tables)
     if side == "left":
@@ -209,21 +196,14 @@ def _product_table(
 
 
 def mix_left(nodes: FloatArray, mixing: Mixing, matrices: Sequence[FloatArray]) -> FloatArray:
-    """Mix bases of the left circuits, (..., batch or 1, n_bases, m, n), into keys.
-
-    ``matrices`` (batch or 1, n_sums, n_nodes) are the weights of each level of sums. They stand
-    before the values here and behind them in ``mix_right``, so that neither side needs the
-    values of pairs in another order.
+    """Mix bases of the left circuits (..., batch or 1, n_bases, m, n) into keys, by ``matrices``
+    (batch or 1, n_sums, n_nodes), so that neither side needs pairs in another order.
     """
     return _mix(nodes, mixing, matrices, -3, _left_sums)
 
 
 def mix_right(nodes: FloatArray, mixing: Mixing, matrices: Sequence[FloatArray]) -> FloatArray:
-    """Mix bases of the right circuits, (..., k, m, batch or 1, n_bases), into keys.
-
-    ``matrices`` are (batch or 1, n_nodes, n_sums); products with contiguous ones are the
-    fastest.
-    """
+    """Mix bases of the right circuits (..., k, m, batch or 1, n_bases) into keys."""
     return _mix(nodes, mixing, matrices, -1, right_sums)
 
 
@@ -294,10 +274,8 @@ Inputs = tuple[InputLayer, IntArray]
 def expected_kernels(
     pairs: PairPlan, kernel: KernelPlan, left: CircuitBatch, right: CircuitBatch
 ) -> FloatArray:
-    """E[k(X, Y)] for all pairs of circuits of two batches, X and Y independent.
-
-    One batch on both sides is computed for one triangle only. Raises ``CircuitPropertyError``
-    where a pair of input units has no closed form.
+    """E[k(X, Y)] for all pairs of circuits of two batches, X and Y independent; of one batch on
+    both sides, one triangle is computed.
     """
     own, other = (
         prepare_side(pairs, kernel, left, "left"),
@@ -305,7 +283,10 @@ def expected_kernels(
     )
     needed = own.tables.keys() | own.matrices.keys()
     regions = [region for region in pairs.regions if region.scope in needed]
-    n_numbers = max(_numbers_per_pair(region, kernel, own) for region in regions)
+    n_numbers = max(
+        (region.numbers_per_pair(own.tables) * len(kernel.parts[region.scope]))
+        for region in regions
+    )
     result = np.empty((len(left.X), len(right.X)))
     for rows, columns in cut_square(_numbers_of_block(regions) // n_numbers, *result.shape):
         # The kernel is symmetric: the block across the diagonal is done.
@@ -344,15 +325,10 @@ def _numbers_of_block(regions: list[Region]) -> int:
     return CACHE_NUMBERS
 
 
-def _numbers_per_pair(region: Region, kernel: KernelPlan, side: Side) -> int:
-    """Numbers in the values of a region for one pair of circuits."""
-    return region.numbers_per_pair(side.tables) * len(kernel.parts[region.scope])
-
-
 def _block(regions: list[Region], kernel: KernelPlan, left: Side, right: Side) -> FloatArray:
     """Pass over the regions for a block of pairs of circuits."""
     block = _Block(kernel, left, right)
-    uses = _uses(regions, left.tables)
+    uses = Counter(scope for region in regions for scope in _scopes_below(region, left.tables))
     for region in regions:
         block.values[region.scope] = block.evaluate(region)
         _forget(block.values, uses, _scopes_below(region, left.tables))
@@ -363,11 +339,6 @@ def _block(regions: list[Region], kernel: KernelPlan, left: Side, right: Side) -
 def _scopes_below(region: Region, tables: Container[VariableSet]) -> list[VariableSet]:
     """Regions whose values a region needs; a table needs none."""
     return [] if region.scope in tables else region.factor_scopes
-
-
-def _uses(regions: list[Region], tables: Container[VariableSet]) -> Counter[VariableSet]:
-    """How often each region is needed."""
-    return Counter(scope for region in regions for scope in _scopes_below(region, tables))
 
 
 def _forget(values: Values, uses: Counter[VariableSet], scopes: list[VariableSet]) -> None:
@@ -416,7 +387,10 @@ class _Block:
         """Values of pairs of input units, or of pairs of products of two factors."""
         if pairing.inputs is not None:
             return self._inputs(region, pairing.inputs)
-        first, second = (self._keys(factor) for factor in pairing.factors)
+        first, second = (
+            take(take(self.values[factor.scope], factor.left, -3), factor.right, -1)
+            for factor in pairing.factors
+        )
         return _combine(first, second, splits)
 
     def _inputs(self, region: Region, places: tuple[int, IntArray, int, IntArray]) -> FloatArray:
@@ -443,17 +417,9 @@ class _Block:
             _fill_univariate(out.swapaxes(1, 2), left, right, function, (cells, other_cells))
         return result
 
-    def _keys(self, factor: FactorKeys) -> FloatArray:
-        """Values of pairs of keys of a smaller region."""
-        return take(take(self.values[factor.scope], factor.left, -3), factor.right, -1)
-
 
 def pair_tables(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Pair units given by their values at all states, (N, A, P, B, Q).
-
-    On the left (N, A, P, n_states), times the kernel between states; on the right
-    (B, n_states, Q).
-    """
+    """Pairs (N, A, P, B, Q) of units given at all states, the left with the kernel."""
     return right_sums(right, left[:, :, :, None])
 
 

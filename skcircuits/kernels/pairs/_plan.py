@@ -164,11 +164,9 @@ def unless_all(index: IntArray, size: int) -> IntArray | None:
 
 
 def compile_pairs(left: Plan, right: Plan, order: Mapping[int, int] | None = None) -> PairPlan:
-    """Pair up two smooth and decomposable circuits over the same variables.
-
-    Raises ``IncompatibleCircuitsError`` naming two products that cannot be decomposed together.
-    ``order`` (see ``KernelStructure.variable_order``) says which variables a kernel couples:
-    where circuits leave the choice, these stay together.
+    """Pair up two smooth, decomposable circuits over the same variables; where they leave the
+    choice, variables that a kernel couples (``order``, `KernelStructure.variable_order`) stay
+    together.
     """
     sets = VariableSets()
     sides = _Side(left, sets, order or {}), _Side(right, sets, order or {})
@@ -198,10 +196,7 @@ def _shortened(factor: FactorKeys, regions: dict[VariableSet, Region]) -> Factor
 
 
 class _Side:
-    """Requirements on one of the two circuits; ``scopes`` by id of the unit.
-
-    ``ranks`` are the lowest ranks of the variables of a scope, -1 for those without.
-    """
+    """Requirements on one circuit: ``scopes`` by id of the unit, their lowest ``ranks`` or -1."""
 
     def __init__(self, plan: Plan, sets: VariableSets, order: Mapping[int, int]) -> None:
         self.plan = plan
@@ -405,11 +400,7 @@ def _pair_bases(
 def _halves(
     blocks: list[tuple[Partition, Partition]], ranks: Mapping[VariableSet, int]
 ) -> list[tuple[Partition, Partition]]:
-    """Write a product of many factors as one of two products.
-
-    The smaller a scope, the more circuits of a batch agree about it, and what they agree
-    about is computed once. The cut spares what the kernel couples where it can.
-    """
+    """Write many factors as two, cut where circuits agree and the kernel couples nothing."""
     ranked = [(min(ranks[scope] for scope in block[0]), block) for block in blocks]
     ranked.sort(key=itemgetter(0))
     blocks = [block for _, block in ranked]
@@ -433,11 +424,8 @@ def _incompatible(left: Partition, right: Partition) -> IncompatibleCircuitsErro
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """Parts of a kernel that each region of a pair of circuits needs.
-
-    ``parts`` are the parts of the kernel per region; ``splits`` say per region and pairing of
-    products, and per part, how it follows from the parts of the two factors: a list of
-    (coefficient, number of the first factor's part, number of the second's).
+    """The ``parts`` of a kernel per region; ``splits`` per region, pairing and part, as a list of
+    (coefficient, part of the first factor, part of the second).
     """
 
     structure: KernelStructure

@@ -136,11 +136,8 @@ def most_probable_completions(
     n_trees: int,
     rng: np.random.Generator,
 ) -> tuple[IntArray, BoolArray]:
-    """Most probable completions (n_rows, n_variables), and which were found by local search.
-
-    `evidence` (n_rows, n_states) with a possible state per variable. Up to `MAX_COMPLETIONS`
-    completions are enumerated, which is exact. Beyond, the problem is NP-hard: `n_starts` rows
-    drawn given the evidence are improved by the best change of one cell at a time until none helps.
+    """Most probable rows (n_rows, n_variables), and which were found by search: up to
+    `MAX_COMPLETIONS` are enumerated, else (NP-hard) `n_starts` draws are improved cell by cell.
     """
     is_searched = n_completions(evidence, mixture) > MAX_COMPLETIONS
     codes = np.empty((len(evidence), mixture.layout.n_variables), dtype=np.int64)
@@ -156,10 +153,8 @@ def most_probable_completions(
 
 
 class _Neighbourhood:
-    """Log probabilities of rows, and upper bounds of those of rows that differ in one cell.
-
-    The logarithm of a determinant is concave: its first-order change at a row, by the resistances
-    of the edges of a variable, is never below the change by another state of the variable.
+    """Log probabilities of rows and upper bounds of those one cell away: log determinants are
+    concave, so that first-order changes, by the resistances of edges, are never below.
     """
 
     def __init__(self, mixture: AllTreesMixture) -> None:
@@ -329,10 +324,7 @@ def _chain_averages(
 def blocked_gibbs(
     mixture: AllTreesMixture, start: IntArray, missing: BoolArray, rng: np.random.Generator
 ) -> Iterator[IntArray]:
-    """Draw component and tree given the row, then the missing cells given the tree.
-
-    `start` (n_chains, n_variables), `missing` (n_chains, n_variables) -> (n_chains, n_variables).
-    """
+    """Draw component and tree given the row, then missing cells, of (n_chains, n_variables)."""
     codes = start
     layout = mixture.layout
     while True:

@@ -111,10 +111,8 @@ class Epoch:
 
 @dataclass
 class Training:
-    """Parameters and the state of their optimiser, to be continued at any time.
-
-    `rules` are the optimisers of the components. `masses` and `earlier_masses` (n_components,) are
-    weights of rows by their responsibilities: of those learned from now, and before (`close`).
+    """Parameters, optimisers `rules` of components, and weights of rows by responsibilities
+    (n_components,), learned from now and before (`close`), to be continued at any time.
     """
 
     parameterization: Parameterization  # meaning of the vectors
@@ -268,11 +266,8 @@ def _step(
     rate: float,
     n_jobs: int | None,
 ) -> float:
-    """Move every component by its rows of the batch; equal rows are computed once.
-
-    Gradients are means over the rows of a component, so that Adam sees the same scale for
-    large and small ones, times the weight of the batch over that of an average batch: batches
-    that happen to be light count less.
+    """Move every component by its distinct rows of the batch, by means over them, so that Adam sees
+    one scale, times the weight of the batch over that of an average one.
     """
     n_components = len(training.vectors)
     importance = weight.sum() / expected
@@ -361,14 +356,9 @@ class _Assignment:
 
 
 def scale_to_marginals(tables: FloatArray, rows: FloatArray, columns: FloatArray) -> FloatArray:
-    """Rescale rows and columns of positive tables until the marginals are met.
-
-    The row scales are eliminated exactly; the column scales minimise the convex function ``Σ_a r_a
-    log Σ_b T_ab exp(g_b) - Σ_b c_b g_b`` by Newton steps, which converge quadratically where
-    alternating row and column scaling (Sinkhorn, 1967) crawls. Two states each have a closed form.
-
-    `tables` (n_tables, n_rows, n_columns), `rows` (n_tables, n_rows), `columns` (n_tables,
-    n_columns) -> (n_tables, n_rows, n_columns).
+    """Tables (n_tables, n_rows, n_columns) with rows and columns rescaled to marginals, by Newton
+    steps for the column scales g of ``Σ_a r_a log Σ_b T_ab exp(g_b) - Σ_b c_b g_b``, convex, where
+    Sinkhorn's alternation (1967) crawls; two states have a closed form.
     """
     if tables.shape[1:] == (2, 2):
         return _scale_binary(tables, rows, columns)
@@ -403,15 +393,9 @@ def _not_scalable(misfit: float) -> FloatingPointError:
 def marginal_gradient(
     tables: FloatArray, rows: FloatArray, gradient: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Pull a gradient back through `scale_to_marginals`, by implicit differentiation.
-
-    With P the scaled table, ``d log P_ab = dΘ_ab + df_a + dg_b`` and the marginals fix df and dg:
-    ``[[diag(r), P], [Pᵀ, diag(c)]] [df; dg] = [dr - (P∘dΘ)1; dc - (P∘dΘ)ᵀ1]``. Its adjoint needs
-    the same symmetric system once.
-
-    `tables` (n_tables, n_rows, n_columns), scaled to the marginals `rows` (n_tables, n_rows) and
-    others, `gradient` (n_tables, n_rows, n_columns) -> `by_logits` (n_tables, n_rows, n_columns),
-    `by_rows, by_columns` (n_tables, n_rows) and (n_tables, n_columns).
+    """Pull a gradient back through `scale_to_marginals` by implicit differentiation, to
+    `by_logits`, `by_rows` and `by_columns`: with P the scaled table, ``[[diag(r), P], [Pᵀ,
+    diag(c)]] [df; dg] = [dr - (P∘dΘ)1; dc - (P∘dΘ)ᵀ1]`` for ``d log P_ab = dΘ_ab + df_a + dg_b``.
     """
     # Eliminate the rows (diagonal block), solve for the columns, substitute back.
     row_sums, column_sums = gradient.sum(axis=2), gradient.sum(axis=1)
@@ -425,10 +409,7 @@ def marginal_gradient(
 
 
 def _scale_binary(tables: FloatArray, rows: FloatArray, columns: FloatArray) -> FloatArray:
-    """Tables of two states each from their odds ratios and marginals (Plackett, 1965).
-
-    Every cell is the root of its own quadratic equation, written so that nothing cancels.
-    """
+    """Tables of two states by odds ratios (Plackett, 1965), roots without cancellation."""
     odds = tables[:, 0, 0] / tables[:, 0, 1] * (tables[:, 1, 1] / tables[:, 1, 0])
     turned = odds < 1
     odds = np.where(turned, 1 / odds, odds)  # the diagonal is the likelier one
@@ -454,11 +435,7 @@ def _scale_rows(tables: FloatArray, rows: FloatArray) -> FloatArray:
 
 
 def _solve_curvature(tables: FloatArray, rows: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve (diag(c) - Pᵀ diag(1/r) P) g = right with one entry of g at zero.
-
-    The matrix is a graph Laplacian over the columns (its rows sum to zero), so its diagonal
-    is minus the sum of the rest: no cancellation for nearly functional tables.
-    """
+    """Solve (diag(c) - Pᵀ diag(1/r) P) g = right, one g zero; minus row sums are the diagonal."""
     curvature = -np.matmul((tables / rows[:, :, None]).transpose(0, 2, 1), tables)
     solution = np.zeros_like(right)
     n_columns = tables.shape[2]
@@ -487,14 +464,8 @@ class _Parts(NamedTuple):
 
 
 class Parameterization:
-    """One flat vector of real numbers for every positive mixture of all trees.
-
-    The vector holds the logarithms of the edge weights, logits of the node probabilities and
-    contrasts of the logarithms of the pair tables, which `scale_to_marginals` makes consistent. It
-    covers every positive model once, but for a constant that may be added to all log weights or to
-    the logits of a node.
-
-    `layout`: numbering of the states.
+    """Every positive mixture of all trees once, but for a constant per log weights and node, as a
+    flat vector: log edge weights, logits of nodes, contrasts of log pair tables.
     """
 
     def __init__(self, layout: StateLayout) -> None:
@@ -601,10 +572,8 @@ class Parameterization:
 def _edge_counts(
     model: MixtureOfAllTrees, codes: IntArray, sample_weight: FloatArray, n_jobs: int | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Log sums over trees, and expected edges by states: of wide tables as well as learning needs.
-
-    Rows that are in unusual states of few variables share one inverse; others are inverted in
-    single precision, unless there are but few of them.
+    """Log sums and expected edges by states as `RowLaplacians`; of wide tables, rows in few unusual
+    states share an inverse, and others are inverted in single precision.
     """
     if model.layout.n_variables < _WIDE:
         return model.laplacians().edge_counts(codes, sample_weight, n_jobs=n_jobs)

@@ -100,10 +100,7 @@ class MixtureOfAllTrees:
         return affinities
 
     def laplacians(self, dtype: type[np.floating] = np.float64) -> RowLaplacians:
-        """The Laplacians of the rows, in some precision.
-
-        They are made anew by every call: kept, they would take twice the model.
-        """
+        """The Laplacians of the rows, made anew by every call."""
         root = int(self.weights.sum(axis=1).argmax())
         return RowLaplacians(self.affinities().astype(dtype, copy=False), self.layout, root)
 
@@ -122,11 +119,7 @@ class MixtureOfAllTrees:
 
 
 class AllTreesMixture(NamedTuple):
-    """A mixture whose components are mixtures of all trees.
-
-    One set of pair tables cannot follow several groups of rows; one set per component can, and the
-    likelihood stays a sum of determinants.
-    """
+    """A mixture of mixtures of all trees, to follow several groups of rows."""
 
     log_weights: FloatArray  # (n_components,), of the mixture
     components: list[MixtureOfAllTrees]
@@ -230,12 +223,8 @@ class _Sums(NamedTuple):
 
 
 class LaplacianUpdates:
-    """Edge probabilities of rows near the row of usual states.
-
-    `affinities` (n_states, n_states): weight of an edge for every pair of states of its two
-    variables; symmetric, zero within a variable; `layout`: numbering of the states; `usual`
-    (n_variables,): the usual states; `tolerance`: largest sum of changes, as fractions of degrees,
-    that the edges between a variable and those in unusual states may leave out.
+    """Edge probabilities of rows near the row of `usual` states (n_variables,), by `affinities`
+    (n_states, n_states); `tolerance` bounds left-out changes, as fractions of degrees.
     """
 
     def __init__(

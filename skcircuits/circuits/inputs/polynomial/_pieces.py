@@ -34,19 +34,11 @@ FAR_AWAY = 1e300
 
 
 class PolynomialPieces:
-    """Piecewise polynomial densities with exponential tails.
-
-    ``breakpoints`` (P_i + 1,): increasing ends of the polynomial pieces of each function;
-    ``weights`` (P_i + p_i,): non-negative weights of the normalised B-splines of degree p_i;
-    ``tail_masses``, ``tail_scales`` (U, 2): mass and mean excess of the left and the right
-    exponential tail. ``first``, ``last`` (U,): positions of each function's left and right tail in
-    the flat arrays; ``starts``, ``widths`` (n_pieces,): left end and width of each polynomial; for
-    tails the edge and 1; ``coefficients`` (max_degree + 1, n_pieces): density per unit of u in [0,
-    1] as powers of u; zero for tails; ``masses`` (n_pieces,): integral of each piece; ``rates``
-    (n_pieces,): decay of each tail; zero for polynomials; ``antiderivatives`` (max_degree + 1,
-    n_pieces): coefficients of u, u², ... of the mass collected within each polynomial; ``offsets``,
-    ``amplitudes`` (n_pieces,): the mass left of a point is offset + antiderivative + amplitude
-    exp(-rate distance), the distance from the edge of a tail.
+    """U densities on the line, of B-splines with ``weights`` (P_i + p_i,) on ``breakpoints`` (P_i +
+    1,) and exponential tails (U, 2): per piece of all functions ``starts``, ``widths``, ``masses``,
+    ``rates`` of tails and ``coefficients`` (max_degree + 1, n_pieces) of u in [0, 1]; ``first``,
+    ``last`` (U,) are the tails. The mass left of a point is offset + antiderivative + amplitude
+    exp(-rate distance from the edge).
     """
 
     def __init__(
@@ -156,10 +148,8 @@ class PolynomialPieces:
     def quantile(
         self, pieces: IntArray, start: FloatArray, stop: FloatArray, fractions: FloatArray
     ) -> FloatArray:
-        """Points left of which a fraction in [0, 1] of the mass of a part of a piece lies, (m,).
-
-        Parts of positive mass go from u0 = ``start`` to u1 = ``stop``; in tails u is the distance
-        from the edge, which may be infinite.
+        """Points (m,) left of which fractions of the mass of parts [start, stop] of pieces lie, in
+        u; in tails u is the distance from the edge, which may be infinite.
         """
         u = np.empty(len(pieces))
         is_tail, is_left = self.is_tail[pieces], self.is_left[pieces]
@@ -322,11 +312,8 @@ class PolynomialPieces:
 
 
 class PieceLocator:
-    """Finds the pieces of some functions that hold given points, by one binary search.
-
-    ``pieces``: the functions; ``functions`` (k,): which of them. ``merged`` (b,): breakpoints of
-    all of them, increasing; ``table`` (k, b + 1): piece of each function on each interval between
-    them.
+    """Finds the pieces of ``functions`` (k,) that hold points by one search among the ``merged``
+    breakpoints (b,) of all; ``table`` (k, b + 1) has the piece of each function on each interval.
     """
 
     def __init__(self, pieces: PolynomialPieces, functions: IntArray) -> None:
@@ -351,10 +338,8 @@ class PieceLocator:
 
 
 def knot_windows(breakpoints: FloatArray, degree: int) -> FloatArray:
-    """Knots t_k, ..., t_{k+p+1} of basis functions, (L, P + p, p + 2), of breakpoints (L, P + 1).
-
-    Its moments are those of a random convex combination of these knots with coefficients
-    uniform on the simplex (Curry and Schoenberg, 1966): the mean is the mean of the knots.
+    """Knots (L, P + p, p + 2) of each basis function, whose moments are those of a random convex
+    combination of them, uniform on the simplex (Curry and Schoenberg, 1966).
     """
     knots = _clamped_knots(breakpoints, degree)
     return np.lib.stride_tricks.sliding_window_view(knots, degree + 2, axis=1)
@@ -373,10 +358,8 @@ def uniform_weights(breakpoints: FloatArray, degree: int) -> FloatArray:
 
 
 def basis_cdf(x: FloatArray, breakpoints: FloatArray, degree: int) -> FloatArray:
-    """Cumulative distribution functions (L, m, P + p) of the basis functions at x (L, m).
-
-    The integral of function k is the sum of the unnormalised B-splines k+1, k+2, ... of degree p +
-    1 (de Boor, 1978, chapter X, equation 33): positive terms only.
+    """Distribution functions (L, m, P + p) at x (L, m): that of function k is the sum of the
+    unnormalised B-splines k+1, k+2, ... of degree p + 1 (de Boor, 1978, X.33), all positive.
     """
     return _cdf_of(_basis_pieces(breakpoints, degree + 1), *_located(x, breakpoints, degree))
 
@@ -384,10 +367,7 @@ def basis_cdf(x: FloatArray, breakpoints: FloatArray, degree: int) -> FloatArray
 def rising_basis_cdfs(
     x: FloatArray, breakpoints: FloatArray, max_degree: int
 ) -> Iterator[FloatArray]:
-    """Cumulative distribution functions as `basis_cdf`, of degree 0, 1, ..., `max_degree`.
-
-    One recursion gives the pieces of all degrees.
-    """
+    """Distribution functions as `basis_cdf`, of degrees 0 to `max_degree`, by one recursion."""
     piece, powers = _located(x, breakpoints, max_degree)
     for pieces in islice(_rising_pieces(breakpoints, max_degree + 1), 1, None):
         yield _cdf_of(pieces, piece, powers[..., : pieces.shape[-1]])
@@ -413,10 +393,7 @@ def _cdf_of(pieces: FloatArray, piece: IntArray, powers: FloatArray) -> FloatArr
 
 
 def density_pieces(breakpoints: FloatArray, weights: FloatArray) -> FloatArray:
-    """Polynomial pieces of basis functions on breakpoints (L, P + 1) with weights (L, P + p).
-
-    Coefficients (L, P, p + 1) of powers of u, from 0 to 1 over each interval, *per unit of u*.
-    """
+    """Coefficients (L, P, p + 1) of powers of u in [0, 1] on each interval, *per unit of u*."""
     n_pieces = breakpoints.shape[1] - 1
     degree = weights.shape[1] - n_pieces
     heights = weights * (degree + 1) / _supports(breakpoints, degree)
@@ -466,12 +443,8 @@ def _times_line(polynomial: FloatArray, constant: FloatArray, slope: FloatArray)
 
 
 class PolynomialGroup:
-    """The units of one variable, with the union of their point masses.
-
-    ``variable``: column number; ``units`` (k,): positions of the units in the layer, increasing;
-    ``atoms``: points where each unit has mass, and the masses; ``pieces``: polynomials and tails of
-    all units of the layer. ``atoms`` (a,): points where any of the units has mass, increasing;
-    ``atom_masses`` (k, a): mass of each unit at each of them.
+    """The ``units`` (k,) of one variable by their positions in the layer, with the union ``atoms``
+    (a,) of their point masses, increasing, and the mass ``atom_masses`` (k, a) of each there.
     """
 
     def __init__(
@@ -551,10 +524,8 @@ class PolynomialGroup:
         rows: IntArray,
         uniform: FloatArray,
     ) -> FloatArray:
-        """Turn uniform numbers (m,) into draws from parts of pieces and from atoms.
-
-        ``places``, ``start``, ``stop`` (t, P): parts as in `PolynomialPieces.quantile`; ``masses``
-        (t, P + a): of these and of the atoms; ``rows`` (m,): the table that each draw is from.
+        """Turn uniform numbers (m,) into draws from parts of pieces (``places``, ``start``,
+        ``stop``, (t, P)) and atoms with ``masses`` (t, P + a); ``rows`` (m,) choose the table.
         """
         ends = np.cumsum(masses, axis=1)
         # Scaling the uniform numbers saves normalising the masses.
@@ -574,10 +545,7 @@ class PolynomialGroup:
 def log_interval_masses(
     groups: Sequence[PolynomialGroup], bounds: FloatArray, closed: str
 ) -> FloatArray:
-    """Log masses (k, n) of intervals under the units of some groups, one group after the other.
-
-    Bounds (n_groups, 3, n), the first and the last number and where densities end, may be infinite.
-    """
+    """Log masses (k, n) of intervals of all groups; bounds (n_groups, 3, n) may be infinite."""
     ends = np.cumsum([len(group.units) for group in groups])
     values = np.zeros((ends[-1], bounds.shape[2]))
     bounded = [np.flatnonzero(~np.isinf(own).all(axis=0)) for own in bounds]
@@ -604,10 +572,7 @@ def log_interval_masses(
 
 
 class IntervalMasses:
-    """Masses of intervals to absolute accuracy under the units of some groups, all at once.
-
-    Bounds as in `log_interval_masses`; the units of a group are neighbours.
-    """
+    """Masses to absolute accuracy under all groups; a group's units are neighbours."""
 
     def __init__(self, groups: Sequence[PolynomialGroup], bounds: FloatArray, closed: str) -> None:
         self._groups, self._bounds, self._closed = groups, bounds, closed

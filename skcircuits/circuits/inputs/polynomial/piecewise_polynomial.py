@@ -47,13 +47,8 @@ LEFT, RIGHT = 0, -1
 
 
 class PiecewisePolynomialLayer(DensityLayer):
-    """Many piecewise polynomial units.
-
-    Where any unit over a variable has a point mass, densities at that point are masses: a
-    unit without mass there is zero at it. So values of all units of a variable refer to one
-    measure, length plus a count of these points, and mixtures of them are densities again.
-
-    ``units``: units over any variables.
+    """Many units; at points with a mass of any unit of a variable, values of all are masses, so
+    that they refer to one measure, length plus a count of these points.
     """
 
     def __init__(self, units: Sequence[PiecewisePolynomial]) -> None:
@@ -123,10 +118,7 @@ class PiecewisePolynomialLayer(DensityLayer):
         return write
 
     def _bounds(self, box: Box) -> FloatArray:
-        """Bounds of the groups' columns, infinite where open, shape (n_groups, 3, n).
-
-        First and last number of intervals, and where they end for densities.
-        """
+        """First and last number and end of densities of the intervals, (n_groups, 3, n)."""
         bounds = np.empty((len(self.groups), 3, len(box.lower)))
         for side, ends in enumerate((box.lower, box.upper, box.ends)):
             own = bounds[:, side]
@@ -357,15 +349,8 @@ def _divide(left: PiecewisePolynomial, right: PiecewisePolynomial) -> Scaled:
 def combine_histograms(
     left: PiecewisePolynomial, right: PiecewisePolynomial, exponent: float
 ) -> tuple[PiecewisePolynomial | None, float]:
-    """Multiply a histogram with a power of another one.
-
-    ``left``, ``right``: units of degree zero; where both have a tail, they begin at one knot, and
-    where one has a point mass, the other has one or is zero; ``exponent``: power of the right unit;
-    the quotient is 0 where the divisor is. Returns ``unit``: the result, normalised, on the knots
-    of both; None for the zero function; ``log_factor``: log of its integral.
-
-    Raises ``CircuitPropertyError`` if the result is no piecewise polynomial unit, or cannot be
-    integrated.
+    """Multiply a histogram with a power of another one (0 where a divisor is): the normalised unit
+    on the knots of both, None for zero, and the log of its integral.
     """
     action = "multiplied" if exponent > 0 else "divided"
     _require_histograms(left, right, action)
@@ -401,10 +386,7 @@ def combine_histograms(
 
 @entropy.register(PiecewisePolynomial)
 def histogram_entropy(unit: PiecewisePolynomial) -> float:
-    """Entropy of a histogram, of its density and of the logarithms of its point masses.
-
-    ``unit``: a unit of degree zero. Returns entropy in nats.
-    """
+    """Entropy of a histogram in nats: of its density, and of the logarithms of its point masses."""
     _require_histograms(unit, unit, "measured")
     widths = np.concatenate([np.diff(unit.knots), unit.tail_scales, np.ones(len(unit.atoms))])
     masses = np.concatenate([unit.weights, unit.tail_masses, unit.atom_masses])
@@ -416,13 +398,8 @@ def histogram_entropy(unit: PiecewisePolynomial) -> float:
 def histogram_divergence(
     left: PiecewisePolynomial, right: PiecewisePolynomial
 ) -> tuple[float, float]:
-    """Integrate the left unit, and its log ratio to the right, over the right's support.
-
-    ``left``, ``right``: units of degree zero. A point mass of the left unit lies in the right's
-    support if that has one there, too. Returns ``mass``, ``divergence``: ∫ left and ∫ left log(left
-    / right) there.
-
-    Raises ``CircuitPropertyError`` if a unit is no histogram.
+    """∫ left and ∫ left log(left / right) over the support of the right histogram, which has a
+    point mass of the left one only if it has one there, too.
     """
     _require_histograms(left, right, "compared")
     # Between knots of either both logarithms are linear: their means are those at the mean

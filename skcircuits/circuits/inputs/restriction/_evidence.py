@@ -34,11 +34,9 @@ Parts = list[tuple[float, InputUnit]]
 
 @dataclass(frozen=True)
 class Evidence:
-    """Observed cells `X`, shape (n, n_columns), NaN where free, and a box for the free ones.
-
-    Observed cells count by their density, boxes by their probability. Of boxes of two correlated
-    variables it has an absolute error of 1e-15; those below ``least_mass`` are integrated. Best
-    points have integers in the columns `integers`.
+    """Observed cells `X` (n, n_columns), NaN where free, and a box for the free ones, to an
+    absolute error of 1e-15, relative below ``least_mass``; best points have integers in the columns
+    `integers`.
     """
 
     X: FloatArray
@@ -98,10 +96,7 @@ class RestrictedLayer(ABC):
 
     @abstractmethod
     def feature_moments(self, row: int, features: list[Feature]) -> tuple[FloatArray, FloatArray]:
-        """Means (n_units, F) and covariances (n_units, F, F) of features in one row.
-
-        Zero for features of variables outside of a unit's scope.
-        """
+        """Means (n_units, F) and covariances of features in one row, zero outside scopes."""
 
     @abstractmethod
     def draw(self, units: IntArray, rows: IntArray, rng: RandomNumbers) -> FloatArray:
@@ -109,19 +104,13 @@ class RestrictedLayer(ABC):
 
     @abstractmethod
     def mode(self, units: IntArray, rows: IntArray, left_out: IntArray = NO_COLUMNS) -> FloatArray:
-        """The best point of each row's box, (m, scope_size), for pairs of a unit and a row.
-
-        Columns `left_out` are integrated out first; the point need not show them.
-        """
+        """Best points (m, scope_size) in boxes for pairs of unit and row."""
 
     def integer_flows(
         self, variable: int, weights: FloatArray, peaks: FloatArray, rows: IntArray
     ) -> tuple[FloatArray, FloatArray] | None:
-        """Integers (s,), and sums (s, m) of weights (k, m) times densities over their peaks.
-
-        The k units are those of the variable; `peaks` (k, m): their largest log densities in m
-        rows. Zero where a row excludes an integer; None if there are many integers, or if the
-        family does not list them.
+        """Integers (s,), and sums (s, m) of weights (k, m) of a variable's units times densities
+        over their `peaks` (k, m); None if there are many integers or the family does not list them.
         """
         return None
 
@@ -154,20 +143,14 @@ def restrict(layer: InputLayer, evidence: Evidence) -> RestrictedLayer:
 
 @singledispatch
 def within(unit: InputUnit, variable: int, low: float, high: float) -> Parts:
-    """Masses and distributions of the parts of a unit in which a variable lies in [low, high].
-
-    Each family registers a function.
-    """
+    """Masses and distributions of the parts of a unit with a variable in [low, high], by family."""
     condition = "be of a family whose parts within intervals are known"
     raise CircuitPropertyError(must("input units", condition, family=type(unit).__name__))
 
 
 class Breakpoints(NamedTuple):
-    """How to integrate densities of a variable.
-
-    They are smooth between ``knots``; ``atoms`` are points with a mass. Panels of some lengths,
-    wherever they begin, resolve the densities within intervals: ``regions`` (3, n) are starts,
-    stops and lengths.
+    """Where densities of a variable are smooth: between ``knots``; ``atoms`` have a mass; panels of
+    the lengths in ``regions`` (3, n), starts, stops and lengths, resolve them.
     """
 
     knots: FloatArray
@@ -213,10 +196,7 @@ class Breakpoints(NamedTuple):
 
 
 def _least_over(first: IntArray, last: IntArray, values: FloatArray, n: int) -> FloatArray:
-    """For each i < n the least of the values for whose ranges first <= i < last, (n,).
-
-    Two ranges of powers of two cover each range; they are halved until they have length one.
-    """
+    """For each i < n the least value over ranges first <= i < last, (n,), by powers of two."""
     kept = last > first
     first, last, values = first[kept], last[kept], values[kept]
     exponents = np.frexp(last - first)[1] - 1

@@ -93,10 +93,8 @@ class _Group:
 
 
 class RestrictedGaussians(RestrictedLayer):
-    """Gaussians of which some variables are observed, and some linear forms bounded.
-
-    Forms y = F x of a Gaussian are Gaussian: truncated to their box, they pull the variables
-    along by regression, x = m + G (y - F m). A variable with bounds is a form of its own.
+    """Gaussians with observed variables and bounded linear forms y = F x (of one variable, too):
+    truncated to their box, they pull the variables along by regression, x = m + G (y - F m).
     """
 
     def __init__(
@@ -247,12 +245,9 @@ def _in_box(
 def _at_integers(
     group: _Group, best: FloatArray, integers: IntArray, bounded: BoolArray, ends: FloatArray
 ) -> FloatArray:
-    """Points (K, n, m) with the best integers that are found for some variables.
-
-    Variables are decided one after the other, those with least freedom first, and the best choices
-    go on (the M-algorithm: Anderson and Mohan, 1984, "Sequential Coding Algorithms"). All others
-    follow by regression. `best` (K, n, m): best points without integers; `bounded` (m,): variables
-    with bounds `ends` (2, K, n, m).
+    """Points (K, n, m) with the best integers found for some variables, decided one after the
+    other, least freedom first, by the M-algorithm (Anderson and Mohan, 1984); the others follow by
+    regression from the `best` points, `bounded` (m,) within `ends` (2, K, n, m).
     """
     # Other variables with bounds come last, for which integers make room or not
     others = np.setdiff1d(np.flatnonzero(bounded), integers)
@@ -347,10 +342,7 @@ def _best_points(
     curvatures: FloatArray,
     start: FloatArray,
 ) -> FloatArray:
-    """Best points (n, m) of pairs of a unit and a row, with variables left out integrated out.
-
-    `curvatures` (m,) of hyperbolic sines; points of variables that are left out are not changed.
-    """
+    """Best points (n, m) of pairs of unit and row, of sinh with `curvatures` (m,)."""
     forms = group.factors.argmax(axis=1)  # each bounds one variable
     is_latent = is_out[forms]
     latent, held, kept = forms[is_latent], forms[~is_latent], np.flatnonzero(~is_out)
@@ -400,10 +392,7 @@ class _IntegratedBounds:
         return self._normals(z, chosen)[1].log_mass
 
     def derivatives(self, z: FloatArray, chosen: IntArray) -> tuple[FloatArray, FloatArray]:
-        """With mean and covariance of a normal y truncated to a box, by those of y without it.
-
-        Derivatives by the center are ``S⁻¹ (E[y] - center)`` and ``S⁻¹ (S - Cov[y]) S⁻¹``.
-        """
+        """By moments of y truncated to a box: ``S⁻¹ (E[y] - center)``, ``S⁻¹ (S - Cov[y]) S⁻¹``."""
         scales, normals = self._normals(z, chosen)
         mean, covariance = normals.moments()
         spreads, gains = self.spreads[chosen], self.gains[chosen]
@@ -428,10 +417,7 @@ def _regression(
 def _standardized(
     centres: FloatArray, inner: FloatArray, low: FloatArray, high: FloatArray
 ) -> tuple[FloatArray, TruncatedNormals]:
-    """Standard deviations (K, r) of forms, and the forms, standardised, within bounds.
-
-    `low`, `high` (n, r) for all units, or (K, n, r).
-    """
+    """Standard deviations (K, r) of forms, and the forms, standardised, within `low`, `high`."""
     scales = np.sqrt(np.diagonal(inner, axis1=1, axis2=2))
     # Bounds that overflow are as good as infinite
     with np.errstate(over="ignore"):
@@ -472,10 +458,8 @@ def _restrict_gaussians(
 
 @singledispatch
 def restrict_forms(layer: InputLayer, known: Evidence, directions: FloatArray) -> RestrictedLayer:
-    """Restrict a layer to bounds on linear forms of one row; each family registers a function.
-
-    ``directions`` (r, n_columns + 2): factors of columns, lower and upper ends. Bounds of single
-    columns are among them.
+    """Restrict a layer to bounds on linear forms of one row, ``directions`` (r, n_columns + 2):
+    factors of columns, lower and upper ends; those of single columns are among them.
     """
     condition = "be of a family whose linear forms have a known distribution"
     way_out = "Pass method='estimate' for an average over draws."

@@ -163,10 +163,7 @@ restrict.register(DiscreteLayer, RestrictedDiscrete)
 
 
 class RestrictedIntervals(RestrictedLayer):
-    """Units of which each variable is observed, or lies in an interval.
-
-    Each family adds the moments, draws and modes of an interval.
-    """
+    """Units of which each variable is observed, or lies in an interval."""
 
     def __init__(self, layer: NumericalLayer, evidence: Evidence) -> None:
         super().__init__(layer, evidence)
@@ -200,11 +197,7 @@ class RestrictedIntervals(RestrictedLayer):
         return mean[..., None], variance[..., None]
 
     def _distinct(self, variable: int, is_chosen: BoolArray) -> Any:
-        """Units of a variable, the chosen rows, and the distinct intervals of these.
-
-        Of intervals there are the ends, and the place of that of each row. Equal intervals need to
-        be computed only once.
-        """
+        """Units of a variable, chosen rows, ends of distinct intervals, and each row's."""
         lower, upper = self._bounds[variable]
         units, rows = np.flatnonzero(self._variables == variable), np.flatnonzero(is_chosen)
         pairs = np.stack([lower[rows], upper[rows]])
@@ -307,10 +300,7 @@ class RestrictedIntervals(RestrictedLayer):
 
     @abstractmethod
     def _integer_heights(self, variable: int) -> tuple[FloatArray, FloatArray] | None:
-        """Integers (s,) where units of a variable are probable, and log densities (k, s).
-
-        None if they are many.
-        """
+        """Probable integers (s,) of units and log densities (k, s); None if many."""
 
     def integer_flows(
         self, variable: int, weights: FloatArray, peaks: FloatArray, rows: IntArray
@@ -387,10 +377,7 @@ class _PolynomialIntervals(RestrictedIntervals):
     def _parts(
         self, units: IntArray, low: FloatArray, high: FloatArray
     ) -> tuple[IntArray, FloatArray, FloatArray]:
-        """Pieces (m, P) of pairs of a unit and an interval, and their parts inside, as [u0, u1].
-
-        In tails u is the distance from the edge; pieces beyond a unit's last have empty parts.
-        """
+        """Pieces (m, P) of pairs of unit and interval, and their parts inside as [u0, u1]."""
         places, is_own = self.layer.pieces.places(units)
         start, stop = self._inside(places, low[:, None], high[:, None])
         return places, start, np.where(is_own, stop, start)
@@ -416,10 +403,8 @@ class _PolynomialIntervals(RestrictedIntervals):
 
     @cached_property
     def _runs(self) -> list[_Moments]:
-        """Moments of runs of 1, 2, 4, ... pieces from each piece on, (n_pieces,) each.
-
-        Any run is a few of them, one per binary digit of its length. Differences of cumulative
-        moments would be one less look-up, and lose the digits of narrow or improbable intervals.
+        """Moments of runs of 1, 2, 4, ... pieces from each piece on, (n_pieces,) each: any run is a
+        few of them, without the lost digits of differences.
         """
         pieces = self.layer.pieces
         every = np.arange(len(self._ends))
@@ -589,10 +574,8 @@ class _PolynomialIntervals(RestrictedIntervals):
 
 
 class _PoissonIntervals(RestrictedIntervals):
-    """Counts between two counts, whose masses are ratios to that of the most probable one.
-
-    Ratios of counts next to each other have all their digits, also far from the rate, where
-    masses are no floats.
+    """Counts between two counts, by ratios to the mass of the most probable one, which have all
+    digits also where masses are no floats.
     """
 
     layer: PoissonLayer

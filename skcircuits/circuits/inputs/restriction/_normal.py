@@ -197,10 +197,8 @@ class TruncatedNormals:
         return np.concatenate([first[None], self.correlations[0, 1:] * first + self._scales * rest])
 
     def _draw_by_trial(self, cases: IntArray, rng: RandomNumbers) -> FloatArray:
-        """Draw where each case is drawn about once: a table of each would cost too much.
-
-        The first coordinate is drawn without regard to the others and kept with the probability
-        that they then lie in their sides; cases that are rejected several times use a table.
+        """Draw where each case is drawn about once: the first coordinate regardless of the others,
+        kept with the probability of their sides; cases that are rejected often use a table.
         """
         drawn = np.empty((len(self.low), len(cases)))
         pending = np.arange(len(cases))
