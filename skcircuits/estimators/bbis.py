@@ -254,7 +254,9 @@ class BBISWeighter(
             their weighted means or variances are wrong (by .3 standard deviations, or by a factor
             of 1.5, according to chains from the samples or weighted draws from all modes; where
             `gradients` are given, if Stein's identity for variances does not hold) or cannot be
-            compared, as the target is known at the samples alone, if the weights
+            compared, as the target is known at the samples alone, if the samples lie in parts of
+            the density between which nothing moves, so that the weights of the parts are about
+            those of the samples, if the weights
             hardly bring the samples closer to the target, or if its score is not the gradient of
             its log density or depends on other rows, or if its density does not vanish at the ends
             of its support.
@@ -707,19 +709,37 @@ class BBISWeighter(
             )
         else:
             if found is None:
+                self._warn_of_division()
                 return
             # A density learned from constants gives them the least variance it can
             is_fixed = self._problem.is_learned & (np.ptp(self.samples_, axis=0) == 0)
             wrong = found.grossly_wrong & ~is_fixed
-            if not wrong.any():
+            if wrong.any():
+                faults = found.faults(wrong, self._coordinate_names())
+                fault = (
+                    f"by {found.method}, {'; '.join(faults)}: the samples "
+                    "do not reach everywhere where the target has mass, or are too few. Draw more, "
+                    "or closer to the target"
+                )
+            elif found.n_closed:
+                fault = (
+                    f"the samples lie in {found.n_closed} parts of the density, between which "
+                    "nothing moves and no draws are possible: the weights of the parts are those "
+                    "of the samples, right or wrong"
+                )
+            else:
                 return
-            faults = found.faults(wrong, self._coordinate_names())
-            fault = (
-                f"by {found.method}, {'; '.join(faults)}: the samples "
-                "do not reach everywhere where the target has mass, or are too few. Draw more, or "
-                "closer to the target"
-            )
         warn(f"BBISWeighter: {fault}.")
+
+    def _warn_of_division(self):
+        """Warn where gradients do not tell the weights of parts of the samples."""
+        if self._problem.is_divided(self.weights_):
+            warn(
+                "BBISWeighter: the samples lie in parts between which the density vanishes, and "
+                "gradients do not tell the weights of the parts: they are about those of the "
+                "samples, right or wrong. Pass a target with log_prob_unnormalized, which is "
+                "evaluated elsewhere, too."
+            )
 
     def _coordinate_names(self):
         """Give the names of the columns, if they have names, in the table or in the target."""

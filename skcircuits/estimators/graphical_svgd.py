@@ -311,8 +311,9 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             modes are wrong and were not corrected, or were corrected by chains that have not mixed.
             Means or variances of 2 to 19 particles, which are not corrected, are named if they are
             off by .3 standard deviations or a factor of 1.5, and if weighted draws represent the
-            target. Also if ascents of the density from points around the particles find modes
-            without particles, or if the density is zero or not a number at some particles.
+            target. Also if the particles lie in parts of the density between which nothing moves,
+            if ascents of the density from points around the particles find modes without
+            particles, or if the density is zero or not a number at some particles.
         UserWarning
             If a score depends on more than its blanket or on other rows, or is not the gradient of
             the log density, or if there are so few particles for the kernels that variances will be
@@ -559,7 +560,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             particles = found.corrected().astype(self.dtype)
             state = replace(state, snapshot=CorrectedSnapshot(particles, state.variance_change))
         # Ascents along a funnel do not arrive either; all ways together are many numbers.
-        if found.draws is None and not has_warned and problem.n_coordinates <= MAX_COORDINATES:
+        is_known = found.draws is not None or found.is_connected or has_warned
+        if not is_known and problem.n_coordinates <= MAX_COORDINATES:
             warn_of_missed_modes(problem, state.particles, self)
         return state
 

@@ -18,6 +18,10 @@ Means and variances, of draws as of chains, have scores as control variates. Und
 Σ any matrix, ``(Σ s)_i`` and ``(x_i - m_i)(Σ s)_i + Σ_ii`` have mean zero: they take away all noise
 where the target is Gaussian with covariance Σ (Assaraf and Caffarel 1999; Mira, Solgi and Imparato
 2013).
+
+Where modes are many, draws from all of them are too few, and chains move between them by jumps:
+the difference of two modes, of random order, is added to some coordinates, and accepted by the
+density alone (ter Braak 2006, with modes instead of other chains).
 """
 
 from __future__ import annotations
@@ -69,6 +73,8 @@ STEP_RANGE = 0.2, 1.2
 # A quarter of the period of a standard normal: the next state forgets the last one. Trajectories
 # of random length cannot fall into step with a period (Mackenzie 1989).
 LENGTH_RANGE, MAX_LEAPS = (0.5, 2.0), 15
+# Jumps between modes after every trajectory, which take about as long as it does.
+N_JUMPS = 10
 # Largest size of the states that a phase keeps; for many coordinates, only some are kept.
 MAX_KEPT = 2e7
 # Gauss-Lobatto rule for the change of a log density that only has a score: at the ends, where
@@ -122,6 +128,10 @@ class Diagnosis:
     moments: Moments
     states: FloatArray  # (n, d), where the chains are, or some of the draws
     draws: WeightedDraws | None = None
+    # Number of parts of the density that the chains are in but do not leave, and whether they jump
+    # between parts.
+    n_closed: int = 0
+    is_connected: bool = False
 
     @classmethod
     def of(
@@ -265,12 +275,16 @@ def diagnose(
     rng: np.random.Generator,
     *,
     log_prob: Callable[[FloatArray], FloatArray] | None = None,
+    places: FloatArray | None = None,
     n_looks: int = len(LOOKS),
 ) -> Diagnosis:
-    """Run chains from particles, (n, d), until their moments are known well enough."""
+    """Run chains from particles, (n, d), until their moments are known well enough.
+
+    ``places``, (k, d), are modes that they jump between.
+    """
     particles = np.asarray(particles, dtype=np.float64)
     start = DiagonalMetric.of_particles(particles) if metric is None else metric
-    chains = Chains(grad_log_prob, log_prob, particles, start, rng)
+    chains = Chains(grad_log_prob, log_prob, particles, start, rng, places)
     chains.warm_up(N_TUNED)
     if metric is None:
         chains.learn_metric(N_LEARNED)
@@ -350,9 +364,11 @@ class Chains:
         start: FloatArray,
         metric: CoordinateMetric,
         rng: np.random.Generator,
+        places: FloatArray | None = None,
     ) -> None:
         self._score, self._log_prob, self._rng = score, log_prob, rng
         self.metric = metric
+        self._places = places if places is not None and len(places) > 1 else None
         self.states = np.array(start, dtype=np.float64)
         self._scores = score(self.states)
         self._log_probs = None if log_prob is None else log_prob(self.states)
@@ -386,6 +402,7 @@ class Chains:
         kept = []
         for trajectory in range(n_trajectories):
             self._move()
+            self._jump()
             if trajectory in wanted:
                 kept.append((self.states, self._scores))
         return kept
@@ -422,6 +439,28 @@ class Chains:
         if log_probs is not None and self._log_probs is not None:
             self._log_probs = np.where(accepted, log_probs, self._log_probs)
         return probability
+
+    def _jump(self) -> None:
+        """Move between modes, by some coordinates of the difference of two of them."""
+        if self._places is None or self._log_prob is None or self._log_probs is None:
+            return
+        rng, (n, d) = self._rng, self.states.shape
+        has_moved = np.zeros(n, dtype=bool)
+        for _ in range(N_JUMPS):
+            first, second = rng.integers(len(self._places), size=(2, n))
+            # One coordinate, some, or all: modes differ in few of those that hardly interact.
+            fractions = np.array([np.zeros(n), d ** -rng.random(n), np.ones(n)])
+            fraction = fractions[rng.integers(3, size=n), np.arange(n)]
+            is_changed = rng.random((n, d)) < fraction[:, None]
+            is_changed[np.arange(n), rng.integers(d, size=n)] = True
+            x = self.states + is_changed * (self._places[first] - self._places[second])
+            with np.errstate(all="ignore"):
+                log_probs = self._log_prob(x)
+                accepted = np.log(rng.random(n)) < log_probs - self._log_probs
+            self.states = np.where(accepted[:, None], x, self.states)
+            self._log_probs = np.where(accepted, log_probs, self._log_probs)
+            has_moved |= accepted
+        self._scores[has_moved] = self._score(self.states[has_moved])
 
     def _integrated_change(self, x: FloatArray, scores: FloatArray) -> FloatArray:
         """Give log p(x) - log p(states), (n,), as the integral of the score on straight lines."""

@@ -19,7 +19,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from skcircuits.numerics._arrays import log_probs_at, scores_at, spread_rows
-from skcircuits.numerics._optimization import Optimizer, make_optimizer
+from skcircuits.numerics._optimization import Optimizer, ascend, make_optimizer, separate_parts
 from skcircuits.parallel import row_slices
 from skcircuits.particles._diagnosis import (
     LOOKS,
@@ -71,6 +71,11 @@ N_CONCAVE = 3
 N_NEAR, N_FAR, MIN_FAR, MAX_SIZE, WIDTHS = 30, 200, 20, 5e3, (1.0, 100.0)
 # Where ascents start on the line from one mode to another.
 FRACTIONS = 0.25, 0.5, 0.75
+# Ends of ascents that agree in so many digits of standard deviations are one place.
+PLACE_DIGITS = 2
+# Number of chains that are followed from part to part of a density, the probability from which on
+# two of them in different parts count, and the fraction of moves between parts that is hardly any.
+MAX_FOLLOWED, LEAST_DIVIDED, HARDLY = 100, 0.1, 0.1
 # Largest number of coordinates for which a single mode is represented by weighted draws.
 MAX_DRAWN_FROM = 30
 # Relative error of the score of a Gaussian, which is not seen in its moments.
@@ -408,14 +413,46 @@ class SVGDProblem:
             return found
         # The seeds are fixed, so that equal particles give equal results.
         rng = np.random.default_rng(0)
-        return diagnose(
+        places = self._places(particles)
+        found = diagnose(
             self.score,
             particles,
             self._sparse_metric(particles, rng) if metric is None else metric,
             rng,
             log_prob=self.log_prob,
+            places=places,
             n_looks=len(LOOKS) if is_thorough else 2,
         )
+        first, last = self._parts(particles, found.states)
+        # So many chains change their part where they forget in which they started.
+        due = 1.0 - ((np.bincount(first) / len(first)) ** 2).sum()
+        if due <= LEAST_DIVIDED:
+            return found
+        if (first != last).mean() < HARDLY * due:
+            # The fractions are those of the particles, whatever the masses of the parts.
+            return replace(found, n_closed=len(np.unique(first)))
+        return replace(found, is_connected=places is not None and len(places) > 1)
+
+    def _parts(self, before: FloatArray, after: FloatArray) -> list[IntArray]:
+        """Give the parts of the density that some chains start and end in, (n,) each."""
+        chosen = spread_rows(len(before), MAX_FOLLOWED)
+        both = np.concatenate([before[chosen], after[chosen]]).astype(np.float64)
+        metric = DiagonalMetric.of_particles(both)
+        score = self._transformed(metric).score
+        return np.split(separate_parts(score, metric.transform(both), len(both)), 2)
+
+    def _places(self, particles: FloatArray) -> FloatArray | None:
+        """Where ascents from particles and from points around them end, (k, d), each place once."""
+        if self.log_prob is None:
+            return None
+        particles = particles.astype(np.float64)
+        scales = DiagonalMetric.of_particles(particles)
+        starts = scales.transform(points_around(particles, scales, np.random.default_rng(0)))
+        with np.errstate(all="ignore"):
+            ascents = ascend(self._transformed(scales).score, starts)
+        ends = ascents.ends[ascents.arrived]
+        first = np.unique(np.round(ends, PLACE_DIGITS), axis=0, return_index=True)[1]
+        return scales.inverse_transform(ends[np.sort(first)])
 
     def diagnose_without_chains(
         self, particles: FloatArray, metric: Metric | SparseMetric | None

@@ -1073,6 +1073,56 @@ def test_modes_that_a_valley_separates_keep_their_fractions():
     assert abs(known[right].sum() - right.mean()) > 0.05
 
 
+class Wells:
+    """Independent coordinates around -1 and 1, with a high wall between them."""
+
+    height, tilt = 12.0, 0.15
+
+    def grad_log_prob(self, X):
+        return -4.0 * self.height * X * (X**2 - 1.0) + self.tilt
+
+    def draw(self, tilt, n, d):
+        """Draw from a grid of the density, with another tilt."""
+        grid = np.linspace(-2.0, 2.0, 801)
+        log_density = -self.height * (grid**2 - 1.0) ** 2 + tilt * grid
+        density = np.exp(log_density - log_density.max())
+        return np.random.default_rng(0).choice(grid, (n, d), p=density / density.sum())
+
+
+class KnownWells(Wells):
+    def log_prob_unnormalized(self, X):
+        return (-self.height * (X**2 - 1.0) ** 2 + self.tilt * X).sum(axis=1)
+
+
+def test_wrong_fractions_of_many_modes_are_told():
+    """Too many modes for draws around each: chains jump from one to another."""
+    wells = KnownWells()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BBISWeighter(target=wells).fit(wells.draw(wells.tilt, 200, 8))
+    with pytest.warns(UserWarning, match="by Hamiltonian Monte Carlo chains, the means of"):
+        BBISWeighter(target=wells).fit(wells.draw(-wells.tilt, 200, 8))
+
+
+def test_modes_that_nothing_compares_are_told():
+    """Scores alone do not tell how high a wall is, so that no chain jumps over it."""
+    wells = Wells()
+    with pytest.warns(UserWarning, match="parts of the density, between which nothing moves"):
+        BBISWeighter(target=wells).fit(wells.draw(wells.tilt, 100, 8))
+    X = wells.draw(wells.tilt, 200, 2)
+    with pytest.warns(UserWarning, match="gradients do not tell the weights of the parts"):
+        BBISWeighter().fit(X, gradients=wells.grad_log_prob(X))
+
+
+@pytest.mark.parametrize("n", [100, 1000])
+@pytest.mark.filterwarnings("error")
+def test_gradients_of_one_mode_need_no_warning(n):
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    BBISWeighter().fit(X, gradients=-X)
+    bent = X + [0.0, 0.5] * (X[:, :1] ** 2 - 1.0)
+    BBISWeighter().fit(bent, gradients=np.column_stack([X[:, 0] * (X[:, 1] - 1.0), -X[:, 1]]))
+
+
 class Bounded:
     """A standard normal of positive numbers."""
 

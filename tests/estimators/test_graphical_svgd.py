@@ -840,3 +840,13 @@ def test_warnings_name_columns():
     )
     with pytest.warns(ConvergenceWarning, match="variances of coordinates mu, tau are too small"):
         sampler.fit(0.1 * table)
+
+
+def test_particles_in_modes_that_nothing_compares_are_told():
+    def score(X):
+        return -48.0 * X * (X**2 - 1.0) + 0.15
+
+    start = np.where(np.random.default_rng(0).random((30, 6)) < 0.5, 1.0, -1.0)
+    sampler = GraphicalSVGDSampler(target=SimpleNamespace(grad_log_prob=score), max_iter=100)
+    with pytest.warns(ConvergenceWarning, match="parts of the density, between which chains"):
+        sampler.fit(start + 0.05 * np.random.default_rng(1).normal(size=start.shape))

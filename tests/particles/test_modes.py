@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -217,3 +218,50 @@ def test_a_narrow_mode_between_others_is_found():
     found = SVGDProblem(row, 20).diagnose(particles, None, False)
     np.testing.assert_allclose(np.sort(found.draws.fractions), [0.2, 0.4, 0.4], atol=0.03)
     assert found.is_wrong
+
+
+class Wells:
+    """Coordinates around -1 and 1, which agree with those beside them."""
+
+    def log_prob_unnormalized(self, X):
+        own = -10.0 * (X**2 - 1.0) ** 2 + 0.1 * X
+        return own.sum(axis=1) + 0.4 * (X[:, 1:] * X[:, :-1]).sum(axis=1)
+
+    def grad_log_prob(self, X):
+        scores = -40.0 * X * (X**2 - 1.0) + 0.1
+        scores[:, 1:] += 0.4 * X[:, :-1]
+        scores[:, :-1] += 0.4 * X[:, 1:]
+        return scores
+
+
+def enumerated_wells(d):
+    """Mean of every coordinate by a sum over its grid, one coordinate after another."""
+    grid = np.linspace(-2.0, 2.0, 801)
+    own = np.exp(-10.0 * (grid**2 - 1.0) ** 2 + 0.1 * grid)
+    passed = np.exp(0.4 * np.outer(grid, grid))
+    before, after = [np.ones(801)], [np.ones(801)]
+    for _ in range(d - 1):
+        before.append(passed @ (own * before[-1]))
+        after.append(passed @ (own * after[-1]))
+    masses = [own * first * last for first, last in zip(before, after[::-1])]
+    return np.array([mass @ grid / mass.sum() for mass in masses])
+
+
+def test_chains_jump_between_more_modes_than_draws_can_hold():
+    d = 7
+    rng = np.random.default_rng(0)
+    # Nearly all in one of 128 modes, which no trajectory leaves.
+    particles = np.where(rng.random((100, d)) < 0.9, 1.0, -1.0)
+    particles += 0.05 * rng.normal(size=(100, d))
+    found = SVGDProblem(Wells(), d).diagnose(particles, None, True)
+    assert found.draws is None and found.is_connected and not found.n_closed
+    np.testing.assert_allclose(found.moments.mean, enumerated_wells(d), atol=0.12)
+    assert found.grossly_wrong.all()
+
+
+def test_chains_that_leave_no_mode_are_counted():
+    rng = np.random.default_rng(0)
+    particles = np.where(rng.random((60, 7)) < 0.5, 1.0, -1.0) + 0.05 * rng.normal(size=(60, 7))
+    score = SimpleNamespace(grad_log_prob=Wells().grad_log_prob)
+    found = SVGDProblem(score, 7).diagnose(particles, None, False)
+    assert found.n_closed > 10 and not found.is_connected

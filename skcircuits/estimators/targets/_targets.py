@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.linalg import solve_triangular
 from sklearn.base import clone
 from sklearn.covariance import GraphicalLassoCV
@@ -24,6 +25,10 @@ from skcircuits.trees._trees import StateLayout
 SPREAD_OF_CONSTANTS = 1e-6
 # Gradients that differ by less are those of one row.
 SAME = 1e-6
+
+# Rows that are divided into two clusters, the least part of the weight that each has, and the flux
+# between halves of a density in which there is no valley (that of a normal one is .48).
+MAX_CLUSTERED, LEAST_MASS, LARGE_FLUX = 1000, 0.05, 0.3
 
 # Modes are searched for from at most MAX_SEEN particles and N_AROUND points around them, spread by
 # WIDTH of their standard deviations.
@@ -133,6 +138,31 @@ class Whitening:
         terms = 1.0 + centred * (self.transform_scores(scores) @ self.root.T)
         errors = weights @ terms
         return errors, np.sqrt(weights**2 @ (terms - errors) ** 2)
+
+
+def are_divided(points, scores, weights):
+    """Tell whether weighted rows are two clusters, each of which fulfils Stein's identity alone.
+
+    The mean score within a part of a density is the flux over its border: nothing but the density
+    in between tells the masses of parts that it does not connect.
+    """
+    rows = np.flatnonzero(weights)
+    rows = rows[spread_rows(len(rows), MAX_CLUSTERED)]
+    if len(rows) < 2:
+        return False
+    points, scores, weights = points[rows], scores[rows], weights[rows]
+    sides = fcluster(linkage(points, "ward"), 2, "maxclust") == np.array([[1], [2]])
+    shares = sides * weights
+    masses = shares.sum(axis=1, keepdims=True)
+    if masses.min() < LEAST_MASS * masses.sum():
+        return False
+    shares /= masses
+    way = np.diff(shares @ points, axis=0)[0]
+    along, slopes = (values @ (way / np.linalg.norm(way)) for values in (points, scores))
+    flux = shares @ slopes
+    noise = np.sqrt((shares**2 * (slopes - flux[:, None]) ** 2).sum(axis=1))
+    width = np.sqrt((shares * (along - (shares @ along)[:, None]) ** 2).sum(axis=1))
+    return bool(((np.abs(flux) + noise) * width < LARGE_FLUX).all())
 
 
 class GivenGradients:
@@ -463,10 +493,19 @@ def names_of(target, n_coordinates, columns=None):
 
 
 def warn_of_faults(diagnosis, estimator, is_corrected, names):
-    """Warn where moments of the particles contradict the target; return whether they do."""
+    """Warn where moments of the particles contradict the target, or cannot be compared; tell it."""
     # Chains that have not mixed improve the particles, but do not reach the target.
     where = diagnosis.doubtful & diagnosis.unmixed if is_corrected else None
     faults = diagnosis.faults(where, names)
+    if not faults and diagnosis.n_closed:
+        warn(
+            f"{type(estimator).__name__}: the particles lie in {diagnosis.n_closed} parts of the "
+            "density, between which chains do not move. The fractions of the particles in them "
+            "are those of the start, right or wrong: set annealing, or give the target "
+            "log_prob_unnormalized, if it has none.",
+            ConvergenceWarning,
+        )
+        return True
     if not faults:
         return False
     by_chains = diagnosis.draws is None

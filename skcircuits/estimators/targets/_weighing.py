@@ -12,7 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from skcircuits.estimators.targets._targets import ColumnUnits, GivenGradients, Whitening
+from skcircuits.estimators.targets._targets import (
+    ColumnUnits,
+    GivenGradients,
+    Whitening,
+    are_divided,
+)
 from skcircuits.estimators.targets._weighted_samples import (
     collapsed_discrepancy,
     complete_rows,
@@ -280,6 +285,14 @@ class WeighingProblem:
         errors, noise = self._whitening.variance_errors(*arguments)
         clear = np.abs(errors) > CLEAR_ERROR * noise
         return float(np.abs(errors[clear]).max(initial=0.0))
+
+    def is_divided(self, weights):
+        """Tell whether given gradients leave the weights of two parts of the samples open."""
+        if not (isinstance(self.target, GivenGradients) and self._can_whiten and self._whitening):
+            return False
+        points = self._whitening.transform(self.samples)
+        scores = self._whitening.transform_scores(self._scores)
+        return are_divided(points, scores, weights)
 
     def diagnose(self, weights):
         """Compare weighted samples of a density with chains from them, or draws from all modes."""
