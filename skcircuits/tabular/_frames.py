@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
@@ -50,8 +50,14 @@ def is_frame(X: Any) -> bool:
     # Of unknown types narwhals asks its plugins, which it looks for among all installed packages
     if isinstance(X, np.ndarray | list | dict):
         return False
-    if nw.dependencies.is_polars_lazyframe(X):
-        raise TypeError(must("A table", "be in memory", "Pass X.collect().", X=type(X).__name__))
+    lazy: dict[str, Callable[[Any], bool]] = {
+        "collect": nw.dependencies.is_polars_lazyframe,
+        "compute": nw.dependencies.is_dask_dataframe,
+    }
+    for method, is_lazy in lazy.items():
+        if is_lazy(X):
+            way_out = f"Pass X.{method}()."
+            raise TypeError(must("A table", "be in memory", way_out, X=type(X).__name__))
     return bool(nw.dependencies.is_into_dataframe(X))
 
 
@@ -109,6 +115,12 @@ def select_columns(frame: Any, columns: list[int]) -> Any:
     """Dataframe of some of the columns, by index."""
     # By position: names of pandas may be numbers or tuples
     return _opened(frame)[:, columns].to_native()
+
+
+def without_rows(frame: Any) -> Any:
+    """Dataframe with the same dtypes and no rows."""
+    # Rows are taken: a slice would keep those of the whole table in memory
+    return _opened(frame)[np.zeros(0, dtype=np.int64), :].to_native()
 
 
 def no_numbers_or_categories(name: object, dtype: object) -> ValueError:

@@ -38,6 +38,7 @@ from skcircuits.tabular._frames import (
     narrow_floats,
     read_columns,
     select_columns,
+    without_rows,
 )
 
 #: Per column the rows and the cells that its codes do not hold.
@@ -87,7 +88,7 @@ class TableSchema:
             for raw, is_categorical in zip(raw_columns, mask.tolist(), strict=True)
         )
         # No rows, but all dtypes of the library
-        schema = cls(columns, X[:0] if is_frame(X) else None, missing_value)
+        schema = cls(columns, without_rows(X) if is_frame(X) else None, missing_value)
         if schema._takes_as_is(X):
             return schema, X.astype(np.float64)
         encoded = schema._encode_columns(raw_columns)

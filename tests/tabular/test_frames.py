@@ -1,5 +1,7 @@
 """Dataframes of every library: which are known, cut into columns, put together again."""
 
+import gc
+import weakref
 from datetime import date, time
 
 import numpy as np
@@ -14,6 +16,7 @@ from skcircuits.tabular._frames import (
     read_columns,
     select_columns,
     with_index_of,
+    without_rows,
 )
 
 
@@ -222,6 +225,21 @@ def test_lazy_frames_are_refused_with_the_way_out():
     polars = pytest.importorskip("polars")
     with pytest.raises(TypeError, match=r"be in memory; got X='LazyFrame'. Pass X.collect\(\)"):
         is_frame(polars.DataFrame({"a": [1.0]}).lazy())
+    dask = pytest.importorskip("dask.dataframe", exc_type=ImportError)
+    with pytest.raises(TypeError, match=r"be in memory; .* Pass X.compute\(\)"):
+        is_frame(dask.from_pandas(pd.DataFrame({"a": [1.0]}), npartitions=1))
+
+
+def test_a_frame_without_rows_keeps_none_of_their_memory():
+    values = np.eye(3)
+    frame = pd.DataFrame(values, columns=list("abc"), copy=False)
+    frame["d"] = pd.Categorical(["x", "y", "x"], categories=["y", "x", "z"])
+    empty, rows = without_rows(frame), weakref.ref(values)
+    assert empty.shape == (0, 4)
+    assert (empty.dtypes == frame.dtypes).all()
+    del values, frame
+    gc.collect()
+    assert rows() is None
 
 
 @pytest.mark.parametrize("name", ["Int8", "UInt8", "Int64", "UInt64", "Int128"])
