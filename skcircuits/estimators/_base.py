@@ -281,6 +281,7 @@ class TableMixin:
         if numeric and y is not None and getattr(y, "dtype", None) in (None, np.dtype(object)):
             y = float_array(y, "y")
         y = validate_data(self, y=y, multi_output=multi_output, y_numeric=numeric)
+        is_frame(X)  # refuses lazy ones, which have no length
         check_consistent_length(X, y)
         return _as_numbers(y) if numeric else y
 

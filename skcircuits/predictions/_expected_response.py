@@ -13,6 +13,7 @@ average by the gap of Jensen's inequality, E[φ(E[f | x_o, x_j])] - φ(E[f | x_o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -55,8 +56,22 @@ PRIOR_FREEDOM = 3  # degrees of freedom of independent draws, in addition to the
 # Equal answers do not show that no other occurs: by Jeffreys' prior the probability of one that n
 # draws have not shown has this variance, divided by n²
 UNSEEN = 0.5
+DRAWN = (
+    "The rows of the estimator had missing values, which were drawn. It must answer for all values "
+    "that are plausible given the others, also outside the range of the training rows."
+)
 # Completed rows per task
 MAX_PAIRS = 2**16
+
+
+@contextmanager
+def noting_draws() -> Iterator[None]:
+    """Add to errors of models that they were asked for draws, which users have not passed."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(DRAWN)
+        raise
 
 
 def find_closed_form(problem: Problem) -> tuple[ClosedForm | None, str]:
@@ -480,7 +495,8 @@ def _answers(
     """Answers for draws of some rows, shape (n_draws, n, k)."""
     drawn = circuit.sample(n_draws, X=rows.evidence, random_state=streams)
     completed = rows.completed(drawn)
-    answers = response(completed.reshape(-1, completed.shape[-1]))
+    with noting_draws():
+        answers = response(completed.reshape(-1, completed.shape[-1]))
     if np.isnan(answers).any():
         condition = "predict a number for all completed rows, but some have NaN"
         way_out = "Choose parameters or a model with which every row has a prediction."

@@ -603,6 +603,28 @@ def test_models_that_fail_beyond_the_values_seen(model, transformer, must_comple
     assert (answers > y.min() - 1.0).all() and (answers < y.max() + 1.0).all()
 
 
+def _difference_of_logarithms(X):
+    return np.log(X[:, [0]] / X[:, [1]])
+
+
+def _root_of_difference(X):
+    return np.sqrt(X[:, [0]] - X[:, [1]])
+
+
+def test_models_that_fail_beyond_some_corner_of_the_values_seen():
+    rng = np.random.default_rng(0)
+    small = np.exp(rng.normal(size=150))
+    X = np.column_stack([small * np.exp(rng.exponential(size=150)), small])
+    y = np.log(X[:, 0] / X[:, 1])
+    # Ratios of two numbers beyond the same end of their ranges are positive
+    model = make_pipeline(FunctionTransformer(_difference_of_logarithms), Ridge())
+    assert np.isfinite(regressor(model).fit(X, y).predict(hide(X))).all()
+    model = make_pipeline(FunctionTransformer(_root_of_difference), Ridge())
+    with pytest.raises(ValueError, match="NaN") as caught, np.errstate(invalid="ignore"):
+        regressor(model).fit(X, y).predict(hide(X))
+    assert "missing values, which were drawn" in caught.value.__notes__[0]
+
+
 def test_searches_over_model_and_density(numbers):
     X, y = numbers
     grid = {"estimator__alpha": [1e-3, 1e3], "density__n_components": [1, 2]}

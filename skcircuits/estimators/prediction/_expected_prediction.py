@@ -42,6 +42,7 @@ from skcircuits.estimators.prediction._requirements import (
     check_reads_columns,
     fails_outside,
     fit_model,
+    predicts_quantile,
     refuses_negative_values,
     tags_of,
     unread_categories,
@@ -64,6 +65,7 @@ from skcircuits.predictions._expected_response import (
     MIN_DRAWS,
     VARIANCE,
     DrawBudget,
+    noting_draws,
     value_of_measuring,
 )
 from skcircuits.tabular._columns import to_days
@@ -139,6 +141,8 @@ class StackedAnswersMixin:
             return "the density is given"
         if self._responses[0] not in STACKED or training.targets[0].shape[1] > 1:
             return "only probabilities or numerical predictions of a single target are stacked"
+        if predicts_quantile(training.model):
+            return "the model predicts a quantile, the other members of a stack a mean"
         return ""
 
     def _expect_roughly(self, models, cells):
@@ -198,8 +202,8 @@ class ExpectedPredictionMixin(
         boosted trees that are grown on rows with missing cells. The weights are learned from
         held-out training rows [1]_. This requires up to two further fits of the model, to subsets
         of at most 3000 rows. Stacking is used only if ``density`` is ``"auto"`` or a name, the
-        model is not frozen, there is a single target, and a classifier has `predict_proba`; see
-        `explain_method`. ``False`` uses the expectation alone.
+        model is not frozen and predicts no quantile, there is a single target, and a classifier
+        has `predict_proba`; see `explain_method`. ``False`` uses the expectation alone.
     method : {"auto", "exact", "draws"}, default="auto"
         ``"auto"`` computes expectations in closed form if there is one for the model and the
         density (see `method_`), enumerates the completions of rows with few missing categories, and
@@ -407,7 +411,8 @@ class ExpectedPredictionMixin(
         self._unread = unread_categories(
             lambda cells: [model.predict(decode(cells)) for model in models], encoded, self._schema
         )
-        self._scale = self._answer_scale(models, y)
+        with noting_draws():
+            self._scale = self._answer_scale(models, y)
         self.estimator_ = models[0]
         self.estimators_ = models
         self._find_closed_forms()

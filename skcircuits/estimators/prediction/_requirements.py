@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.linear_model import QuantileRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import InputTags, Tags, TargetTags, get_tags
 
@@ -16,6 +17,7 @@ from skcircuits.protocols import BoolArray, FloatArray
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._frames import columns_of_categories
 
+N_CORNERS = 64  # beyond the range of the rows, at which models are tried
 # Transformers that accept only numbers; the tags of others are less permissive than they are
 _OF_NUMBERS = ("sklearn.preprocessing._data", "sklearn.decomposition", "sklearn.kernel_approx")
 
@@ -142,13 +144,30 @@ def refuses_negative_values(model: Any) -> bool:
     )
 
 
+def predicts_quantile(model: Any) -> bool:
+    """Tell whether a model, or one inside of it, predicts a quantile of the target."""
+    parts = [model, *model.get_params(deep=True).values()]
+    return any(
+        isinstance(part, QuantileRegressor)
+        or getattr(part, "loss", None) == "quantile"
+        # As other libraries call it
+        or "quantile" in str(getattr(part, "objective", ""))
+        for part in parts
+        if hasattr(part, "fit")
+    )
+
+
 def fails_outside(
     predict: Callable[[FloatArray], Any], rows: FloatArray, is_number: BoolArray
 ) -> bool:
     """Tell whether a model answers for rows, but not for numbers beyond their range."""
     # Logarithms and Box-Cox transformations are not defined there, where densities may draw
     least, largest = rows.min(axis=0), rows.max(axis=0)
-    beyond = np.vstack([2.0 * least - largest, 2.0 * largest - least])
+    ends = np.stack([2.0 * least - largest, 2.0 * largest - least])
+    # A function of several columns may fail at some corners of their ranges only
+    corners = np.random.default_rng(0).integers(2, size=(N_CORNERS, len(least)))
+    corners[:2] = [[0], [1]]
+    beyond = np.take_along_axis(ends, corners, axis=0)
     beyond = np.where(is_number, beyond, rows[0])
     return _fails(predict, beyond) and not _fails(predict, rows)
 

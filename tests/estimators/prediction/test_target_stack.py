@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_iris, make_gaussian_quantiles
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, QuantileRegressor, Ridge
 from sklearn.metrics import log_loss
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.neighbors import KNeighborsRegressor
@@ -167,6 +167,18 @@ def test_expectations_stay_alone(parameters, reason, iris):
     assert wrapped.explain_method()["predict_proba"].endswith(f"; not stacked: {reason}")
     assert wrapped.stacking_weights_.tolist() == [1.0]
     assert "stacked" not in wrapped.method_
+
+
+def test_quantiles_are_not_stacked_with_means():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y = X[:, 0] + rng.exponential(size=300)
+    X[rng.random(X.shape) < 0.2] = NAN
+    boosted = HistGradientBoostingRegressor(loss="quantile", quantile=0.9, max_iter=20)
+    for model in (QuantileRegressor(quantile=0.9, alpha=0.0), boosted):
+        wrapped = regressor(make_pipeline(StandardScaler(), model)).fit(X, y)
+        assert "not stacked: the model predicts a quantile" in wrapped.explain_method()["predict"]
+        assert np.mean(y <= wrapped.predict(X)) > 0.8
 
 
 def test_expectations_of_frozen_models_and_of_several_targets_stay_alone(iris):
