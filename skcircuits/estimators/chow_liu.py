@@ -14,7 +14,12 @@ from skcircuits.estimators._base import (
     inherit_documentation,
 )
 from skcircuits.estimators.shared._completion import without_others
-from skcircuits.estimators.shared._density import DiscreteDensity
+from skcircuits.estimators.shared._density import (
+    MAX_SCORED_ROWS,
+    CircuitDensity,
+    DiscreteDensity,
+    StatesMixin,
+)
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.learning._columns import FEW_VALUES, describe_column
 from skcircuits.learning.latent_tree._emissions import LatentRows, collinear_columns
@@ -127,12 +132,20 @@ class ChowLiuDensity(DiscreteDensity):
     def _fit_rows(self, rows, generator):
         with stages(self, "structure", "parameters") as (structure, parameters):
             mixture, self.n_iter_ = self._learn_trees(rows, generator, structure)
-            # The structure is learned from pairs or completions, the parameters from observed cells
-            circuit = self._refine_states(mixture_circuit(mixture), rows, parameters)
+            scored = rows.evenly_spaced(MAX_SCORED_ROWS)
+            if (rows.codes >= 0).all():
+                self.circuit_ = mixture_circuit(mixture, self._states.input_maker())
+                log_prob = mixture.log_prob(scored.codes)
+            else:
+                # The structure is learned from pairs or completions, parameters from observed cells
+                circuit = self._refine_states(mixture_circuit(mixture), rows, parameters)
+                self.circuit_ = self._states.in_original_units(circuit)
+                log_prob = circuit.log_prob(scored.states)
         self.parents_ = np.stack([tree.parents for tree in mixture.trees])
         self.weights_ = np.exp(mixture.log_weights)
-        self.circuit_ = self._states.in_original_units(circuit)
-        self.log_likelihood_ = self._mean_log_likelihood(rows)
+        # To compile the circuit in original units for this would take a third of the fit
+        log_density = log_prob - self._states.discretizer.log_volume(scored.X)
+        self.log_likelihood_ = float(np.average(log_density, weights=scored.weight))
 
     def _learn_trees(self, rows, generator, context):
         """The mixture and the number of steps it took."""
@@ -166,7 +179,7 @@ _BOX_COLUMNS = 3
 
 
 @inherit_documentation
-class HiddenChowLiuDensity(ValidationMixin, DiscreteDensity):
+class HiddenChowLiuDensity(ValidationMixin, StatesMixin, CircuitDensity):
     """Hidden Chow-Liu tree (HCLT): a tree of latent variables, one for each column.
 
     The tree is the Chow-Liu tree of the columns. Each of its vertices is replaced by a latent

@@ -27,7 +27,8 @@ from skcircuits.learning._polynomials import (
     fit_densities,
     tail_fraction,
 )
-from skcircuits.protocols import MIN_RANGE, BoolArray, FloatArray, IntArray
+from skcircuits.numerics._arrays import distinct_values
+from skcircuits.protocols import MIN_RANGE, FloatArray, IntArray
 
 # Which numbers have a probability of their own: frequent values and all points of grids, frequent
 # values, or none.
@@ -96,13 +97,11 @@ def describe_column(
         return MixedColumn(variable, cardinality, np.empty(0), _smoothed_fractions(counts))
     if len(cells) == 0:
         return MixedColumn(variable, 0, np.empty(0), np.ones(1), 1.0, -0.5, 0.5)
-    values, place = np.unique(cells, return_inverse=True)
-    counts = np.bincount(place, weights).astype(float)
+    values, counts, n_rows = distinct_values(cells, weights)
     mean = np.average(values, weights=counts)
     spread = float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
     resolution = _resolution(values)
     if point_masses:
-        n_rows = np.bincount(place)
         atoms, is_grid, resolution = _atoms(values, counts, n_rows, resolution, point_masses)
     else:
         atoms, is_grid = np.empty(0), False
@@ -131,7 +130,7 @@ def _atoms(
     point_masses: PointMasses,
 ) -> tuple[FloatArray, bool, float]:
     """Numbers with point masses, whether they are a whole grid, and the resolution."""
-    atoms = values[_heavy_values(values, counts, n_rows, resolution)]
+    atoms = frequent_values(values, counts, n_rows, resolution)
     is_wanted = point_masses is True and len(atoms) < len(values)
     points = _grid_points(values, counts.sum()) if is_wanted else None
     if points is None:
@@ -191,13 +190,17 @@ def _resolution(values: FloatArray) -> float:
     return 1e-3 * max(1.0, abs(float(values[0])))
 
 
-def _heavy_values(
-    values: FloatArray, counts: FloatArray, n_rows: IntArray, resolution: float
-) -> BoolArray:
-    """Mark the values that are point masses; `counts` (n_values,) are sums of weights."""
+def frequent_values(
+    values: FloatArray, counts: FloatArray, n_rows: IntArray, resolution: float | None = None
+) -> FloatArray:
+    """Those of increasing values (n_values,) that are point masses.
+
+    `counts`: sums of weights; `resolution`: that of the values by default.
+    """
+    resolution = _resolution(values) if resolution is None else resolution
     total = counts.sum()
     if len(values) <= FEW_VALUES and total >= ROWS_PER_VALUE * len(values):
-        return np.ones(len(values), dtype=bool)
+        return values
     number = np.arange(len(values))
     first = np.maximum(number - NEIGHBOURS, 0)
     last = np.minimum(number + NEIGHBOURS, len(values) - 1)
@@ -207,7 +210,8 @@ def _heavy_values(
     expected = neighbours * resolution / width
     # One row tells nothing about its value, unless it stands for several
     is_repeated = np.maximum(n_rows, counts) > 1
-    return is_repeated & (counts >= HEAVY_FRACTION * total) & (counts > HEAVY_RATIO * expected)
+    is_heavy = is_repeated & (counts >= HEAVY_FRACTION * total) & (counts > HEAVY_RATIO * expected)
+    return values[is_heavy]
 
 
 def _grid_points(values: FloatArray, total: float) -> FloatArray | None:

@@ -140,6 +140,29 @@ class Scatter:
         buffer[rows] += contributions if matrix is None else matrix @ contributions
 
 
+def distinct_values(
+    values: FloatArray, weights: FloatArray
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Distinct values of (n,), increasing, with sums of `weights` (n,) and numbers of entries."""
+    is_counted = bool((weights == 1.0).all())
+    counts: FloatArray
+    if len(values) and values.min() >= 0.0 and values.max() < len(values):
+        codes = values.astype(np.intp)
+        if (codes == values).all():
+            # Codes of categories need not be sorted
+            every = np.bincount(codes)
+            seen = np.flatnonzero(every)
+            counts = (every if is_counted else np.bincount(codes, weights))[seen].astype(np.float64)
+            return seen.astype(np.float64), counts, every[seen].astype(np.int64)
+    if is_counted:
+        # Without the place of each value, sorting takes a fraction of the time
+        distinct, own = np.unique(values, return_counts=True)
+        return distinct, own.astype(np.float64), own.astype(np.int64)
+    distinct, place, own = np.unique(values, return_inverse=True, return_counts=True)
+    counts = np.bincount(place, weights).astype(np.float64)
+    return distinct, counts, own.astype(np.int64)
+
+
 def spread_rows(n_rows: int, n_wanted: int) -> IntArray:
     """Indices of at most so many rows, evenly spread."""
     return np.linspace(0, n_rows - 1, min(n_rows, n_wanted)).astype(np.int64)

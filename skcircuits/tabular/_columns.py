@@ -225,13 +225,18 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
         zone_of_objects=zone is not raw.time_zone,
     )
     numbers = column.encode(raw.values, missing_value=missing_value)
+    first, last = np.fmin.reduce(numbers, initial=np.inf), np.fmax.reduce(numbers, initial=-np.inf)
     # Refused here and not where it overflows, in the middle of a fit
-    _refuse_tiny_range(raw.name, numbers)
+    _refuse_tiny_range(raw.name, last - first)
+    has_numbers = bool(first <= last)
+    is_integral = _are_integers(numbers) if has_numbers else raw.is_integral
+    # Integers are at least one apart
+    may_be_coarse = not is_integral or COARSE_SPAN * max(-first, last) > 1.0
     return replace(
         column,
-        is_integral=_are_integers(numbers) or (raw.is_integral and bool(np.isnan(numbers).all())),
-        is_coarse=_are_coarse(numbers),
-        constant=_constant_of(numbers),
+        is_integral=is_integral,
+        is_coarse=may_be_coarse and _are_coarse(numbers),
+        constant=float(first) if first == last else None,
     )
 
 
@@ -380,19 +385,10 @@ def _sorted_categories(name: str | int, categories: Iterable[Any]) -> list[Any]:
 
 
 def _are_integers(numbers: FloatArray) -> bool:
-    """Tell whether there are numbers and all of them are integers; NaN does not count."""
+    """Tell whether all numbers are integers; NaN does not count."""
     # The first fraction settles it, and most columns show one at once
     head, tail = numbers[:64], numbers[64:]
-    for part in (head, tail):
-        if ((part != np.floor(part)) & ~np.isnan(part)).any():
-            return False
-    return not bool(np.isnan(numbers).all())
-
-
-def _constant_of(numbers: FloatArray) -> float | None:
-    """The number that all are; None where they differ or there is none."""
-    first, last = np.fmin.reduce(numbers, initial=np.inf), np.fmax.reduce(numbers, initial=-np.inf)
-    return float(first) if first == last else None
+    return not any(((part != np.floor(part)) & ~np.isnan(part)).any() for part in (head, tail))
 
 
 def _are_coarse(numbers: FloatArray) -> bool:
@@ -445,9 +441,8 @@ def refuse_extremes(name: str | int, numbers: FloatArray) -> None:
     raise ValueError(must(f"Cells of column {name!r}", condition, way_out, value=value))
 
 
-def _refuse_tiny_range(name: str | int, numbers: FloatArray) -> None:
+def _refuse_tiny_range(name: str | int, spread: float) -> None:
     """Refuse numbers that differ by so little that the inverse of their variance overflows."""
-    spread = np.fmax.reduce(numbers, initial=-np.inf) - np.fmin.reduce(numbers, initial=np.inf)
     if 0.0 < spread < MIN_RANGE:
         condition = f"be all the same or differ by at least {MIN_RANGE:g}"
         way_out = "Rescale the column."

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from skcircuits.numerics._arrays import distinct_values
 from skcircuits.protocols import MAX_SCALES, MIN_RANGE, BoolArray, FloatArray, IntArray
 from skcircuits.tabular._schema import CategoryGroups
 from skcircuits.tabular.queries import Boxes
@@ -50,23 +51,26 @@ class Discretizer:
         n_bins: int = 8,
         max_categories: int = 32,
         sample_weight: FloatArray | None = None,
-        shared: Callable[[int], FloatArray] | None = None,
+        shared: Callable[[FloatArray, FloatArray, IntArray], FloatArray] | None = None,
         groups: Mapping[int, CategoryGroups] | None = None,
     ) -> Discretizer:
         """Learn states; `shared` gives frequent numbers of a column that is cut into bins."""
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         values: list[FloatArray | None] = []
         bins: list[Bins | None] = []
-        for j, (column, cardinality) in enumerate(zip(X.T, cardinalities, strict=True)):
-            seen = ~np.isnan(column) & (weight > 0)
-            states = np.arange(float(cardinality)) if cardinality else np.unique(column[seen])
-            is_cut = not cardinality and not _are_categories(states, max_categories)
-            # A column without any number gets one state, so that a model over it exists
-            values.append(None if is_cut else states if len(states) else np.zeros(1))
+        for column, cardinality in zip(X.T, cardinalities, strict=True):
             own_bins = None
-            if is_cut:
-                known = np.empty(0) if shared is None else shared(j)
-                own_bins = Bins.fit(column[seen], weight[seen], n_bins, known)
+            if cardinality:
+                states = np.arange(float(cardinality))
+            else:
+                seen = ~np.isnan(column) & (weight > 0)
+                states, counts, n_rows = distinct_values(column[seen], weight[seen])
+                if not _are_categories(states, max_categories):
+                    known = np.empty(0) if shared is None else shared(states, counts, n_rows)
+                    own_bins = Bins.fit(states, counts, n_bins, known)
+            # A column without any number gets one state, so that a model over it exists
+            own_values = states if len(states) else np.zeros(1)
+            values.append(own_values if own_bins is None else None)
             bins.append(own_bins)
         known_groups = groups or {}
         return cls(
@@ -241,10 +245,11 @@ class Bins:
     tail_scales: FloatArray  # (2,), mean distances from the outermost edges
 
     @classmethod
-    def fit(cls, numbers: FloatArray, weight: FloatArray, n_bins: int, shared: FloatArray) -> Bins:
-        """Cut between quantiles of numbers (n,); `shared` are those that many rows have."""
-        distinct, inverse = np.unique(numbers, return_inverse=True)
-        counts = np.bincount(inverse, weight).astype(np.float64)
+    def fit(cls, distinct: FloatArray, counts: FloatArray, n_bins: int, shared: FloatArray) -> Bins:
+        """Cut between quantiles of increasing numbers (n,), which as many rows have as `counts`.
+
+        `shared`: those of them that many rows have.
+        """
         edges, points = _cut(distinct, counts, n_bins, shared)
         return cls(edges, points, *_tails(distinct, counts, edges))
 
@@ -263,7 +268,7 @@ class Bins:
         is_beside = (self.edges[states] <= numbers) & (numbers <= self.edges[states + 1])
         return np.where(is_beside & ~np.isnan(points), points, numbers)
 
-    @property
+    @cached_property
     def inside(self) -> FloatArray:
         """Part of the mass of each state that lies in its bin, (k,)."""
         inside = np.ones(len(self))
@@ -388,33 +393,42 @@ def _tails(
 
 def _tail_edges(distinct: FloatArray, counts: FloatArray, low: float, high: float) -> list[float]:
     """Edges that divide an outermost bin where uniform parts are likelier by the BIC."""
-    if len(distinct) < 2:
-        return []
-    edges = distinct[:-1] + np.diff(distinct) / 2
-    if (distinct == np.floor(distinct)).all():
-        edges = np.floor(edges) + 0.5
-    ends = np.cumsum(counts)
-    total, below = ends[-1], ends[:-1]
-    above = total - below
-    # A bin is closed on the left: an edge that rounds to the lower number would not part them
-    edges = np.where(edges > distinct[:-1], edges, distinct[1:])
-    is_possible = np.minimum(below, above) >= _MIN_TAIL_ROWS
-    is_possible &= np.minimum(edges - low, high - edges) >= MIN_RANGE
-    if not is_possible.any():
-        return []
-    below, above, edges = below[is_possible], above[is_possible], edges[is_possible]
-    gains = below * np.log(below / total * (high - low) / (edges - low))
-    gains += above * np.log(above / total * (high - low) / (high - edges))
-    best = int(gains.argmax())
-    if gains[best] <= _TAIL_PARAMETERS * np.log(total) / 2:
-        return []
-    edge = float(edges[best])
-    is_below = distinct < edge
-    return [
-        *_tail_edges(distinct[is_below], counts[is_below], low, edge),
-        edge,
-        *_tail_edges(distinct[~is_below], counts[~is_below], edge, high),
-    ]
+    middles = distinct[:-1] + np.diff(distinct) / 2
+    # Between integers edges lie half a unit off them: where are numbers of both kinds?
+    n_fractions = np.concatenate([[0], np.cumsum(distinct != np.floor(distinct))])
+    ends = np.concatenate([[0.0], np.cumsum(counts)])
+    found = []
+    parts = [(0, len(distinct), low, high)]
+    while parts:
+        start, stop, low, high = parts.pop()
+        # Enough rows on both sides: the sums increase, so that these are neighbours
+        least, most = ends[start] + _MIN_TAIL_ROWS, ends[stop] - _MIN_TAIL_ROWS
+        first = max(int(np.searchsorted(ends, least)), start + 1)
+        last = min(int(np.searchsorted(ends, most, side="right")), stop)
+        if first >= last:
+            continue
+        edges = middles[first - 1 : last - 1]
+        if n_fractions[start] == n_fractions[stop]:
+            edges = np.floor(edges) + 0.5
+        # A bin is closed on the left: an edge that rounds to the lower number would not part them
+        edges = np.where(edges > distinct[first - 1 : last - 1], edges, distinct[first:last])
+        widths = np.stack([edges - low, high - edges])
+        below = ends[first:last] - ends[start]
+        rows = np.stack([below, ends[stop] - ends[start] - below])
+        is_possible = (widths >= MIN_RANGE).all(axis=0)
+        if not is_possible.all():
+            edges, widths, rows = edges[is_possible], widths[:, is_possible], rows[:, is_possible]
+        if len(edges) == 0:
+            continue
+        total = ends[stop] - ends[start]
+        gains = (rows * np.log(rows * ((high - low) / total) / widths)).sum(axis=0)
+        best = int(gains.argmax())
+        if gains[best] > _TAIL_PARAMETERS * np.log(total) / 2:
+            edge = float(edges[best])
+            found.append(edge)
+            middle = int(np.searchsorted(distinct, edge))
+            parts += (start, middle, low, edge), (middle, stop, edge, high)
+    return found
 
 
 def _inner_edges(

@@ -21,6 +21,7 @@ from skcircuits.numerics._random import RowStreams
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees._trees import (
+    InputMaker,
     StateLayout,
     TreeInference,
     conditional_tables,
@@ -34,6 +35,7 @@ from skcircuits.trees._trees import (
 
 # States per variable from which on sparse products take less time than dense ones
 _MANY_STATES = 32
+_MAX_SINGLE = 1 << 24  # single precision counts so far
 _N_INDEPENDENT_STEPS = 10  # EM steps with independent variables before trees are learned
 _MAX_COMPLETIONS = 4  # of a row
 _MAX_STEPS, _TOL = 50, 1e-4  # of expectation maximisation
@@ -76,6 +78,10 @@ def _pair_counts(codes: IntArray, layout: StateLayout, weight: FloatArray) -> Fl
         # As many multiplications as pairs of cells, and not of states
         indicators = csr_array(indicators)
         return (indicators * weight[:, None]).T.dot(indicators).toarray()
+    if (weight == 1.0).all() and len(codes) < _MAX_SINGLE:
+        # Numbers of rows are exact, and half the matrix is computed
+        indicators = indicators.astype(np.float32)
+        return (indicators.T @ indicators).astype(np.float64)
     return (indicators * weight[:, None]).T @ indicators
 
 
@@ -212,9 +218,11 @@ def observed_tree(
     independent, where expectation maximisation may start: it does not get away from closer tables.
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
-    observed = _observed_pairs(codes, layout, weight, pseudo_count)
+    counts = _pair_counts(codes, layout, weight)
+    # The pairs of a state with itself are all rows that have it
+    alone = counts.diagonal() + pseudo_count / layout.cardinalities[layout.owner]
+    observed = _observed_pairs(counts, layout, pseudo_count)
     parents = maximum_spanning_tree(_pair_information(observed, layout))
-    alone = weight @ layout.one_hot(codes) + pseudo_count / layout.cardinalities[layout.owner]
     alone /= layout.sum_states(alone)[layout.owner]
     nodes, pairs = alone.copy(), np.zeros_like(observed)
     edges = edges_of(parents[None])[0]
@@ -247,15 +255,13 @@ def observed_information(
     table smoothed by one pseudo-row and normalised by itself.
     """
     weight = np.ones(len(codes)) if sample_weight is None else sample_weight
-    return _pair_information(_observed_pairs(codes, layout, weight, 1.0), layout)
+    counts = _pair_counts(codes, layout, weight)
+    return _pair_information(_observed_pairs(counts, layout, 1.0), layout)
 
 
-def _observed_pairs(
-    codes: IntArray, layout: StateLayout, weight: FloatArray, pseudo_count: float
-) -> FloatArray:
-    """Joint table of each pair of variables, from the rows that have both."""
+def _observed_pairs(pairs: FloatArray, layout: StateLayout, pseudo_count: float) -> FloatArray:
+    """Turn counts of rows into the joint table of each pair of variables."""
     uniform = 1.0 / layout.cardinalities[layout.owner]
-    pairs = _pair_counts(codes, layout, weight)
     pairs += pseudo_count * np.outer(uniform, uniform)
     totals = layout.sum_states(layout.sum_states(pairs).T).T[layout.owner][:, layout.owner]
     pairs /= np.where(totals > 0, totals, 1.0)
@@ -273,12 +279,12 @@ def _pair_information(pairs: FloatArray, layout: StateLayout) -> FloatArray:
     return np.maximum(information, 0.0)
 
 
-def mixture_circuit(mixture: TreeMixture) -> Circuit:
-    """Write a mixture of trees as a circuit."""
+def mixture_circuit(mixture: TreeMixture, make_input: InputMaker | None = None) -> Circuit:
+    """Write a mixture of trees as a circuit, whose input units are over states by default."""
     units = []
     for tree in mixture.trees:
         parents = root_at_center(tree.parents)  # the shallowest circuit
-        units.append(tree_unit(conditional_tables(tree, parents), parents, _input))
+        units.append(tree_unit(conditional_tables(tree, parents), parents, make_input or _input))
     if len(units) == 1:
         return Circuit(units[0])
     return Circuit(Sum(units, weights=np.exp(mixture.log_weights)))

@@ -274,7 +274,10 @@ def conditional_tables(model: PairTables, parents: IntArray) -> list[FloatArray]
         joint = (
             model.nodes[None, states] if is_root else model.pairs[layout.states_of(above), states]
         )
-        tables.append(joint / joint.sum(axis=1, keepdims=True))
+        totals = joint.sum(axis=1, keepdims=True)
+        # Below a state without probability any table will do
+        uniform = np.full_like(joint, 1.0 / joint.shape[1])
+        tables.append(np.divide(joint, totals, out=uniform, where=totals > 0.0))
     return tables
 
 

@@ -307,7 +307,7 @@ def test_numbers_too_near_others_are_no_point_masses():
 def test_more_numbers_may_be_named_that_many_rows_share():
     numbers = np.random.default_rng(0).normal(size=1000)
     numbers[:80] = 0.0
-    for shared, found in ((None, []), (lambda column: np.zeros(1), [0.0])):
+    for shared, found in ((None, []), (lambda *column: np.zeros(1), [0.0])):
         discretizer = Discretizer.fit(numbers[:, None], np.zeros(1, dtype=np.int64), shared=shared)
         points = discretizer.bins[0].points
         assert points[~np.isnan(points)].tolist() == found

@@ -13,7 +13,7 @@ from skcircuits.trees._chow_liu import (
     observed_tree,
     pair_statistics,
 )
-from skcircuits.trees._trees import StateLayout
+from skcircuits.trees._trees import StateLayout, conditional_tables
 
 SIZES = [2, 3, 2, 4]
 
@@ -110,3 +110,10 @@ def test_rebuilding_keeps_sharing(codes):
         type(circuit)(again).log_prob(codes.astype(float)), circuit.log_prob(codes.astype(float))
     )
     assert type(circuit)(again).n_units == circuit.n_units
+
+
+def test_any_table_stands_below_states_without_probability():
+    layout = StateLayout([3, 2])
+    tree = chow_liu_tree(np.array([[0, 0], [1, 1]]), layout, pseudo_count=0.0)
+    below = conditional_tables(tree, np.array([-1, 0]))[1]
+    np.testing.assert_allclose(below, [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])

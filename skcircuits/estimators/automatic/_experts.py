@@ -15,7 +15,7 @@ from skcircuits.circuits.inputs.johnson import SinhMap
 from skcircuits.estimators.automatic._misfit import N_DRAWS, PairTables, are_misfit
 from skcircuits.estimators.chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
-from skcircuits.estimators.shared._completion import with_new_integers
+from skcircuits.estimators.shared._completion import numbers_with_masses, with_new_integers
 from skcircuits.estimators.shared._density import MAX_REFINEMENTS, REFINEMENT_TOL
 from skcircuits.estimators.shared._fitting import TrainingRows
 from skcircuits.estimators.wmispn import WMISPNDensity
@@ -636,7 +636,8 @@ def _try_sum_product(expert, part, known, is_draft, X, schema, seed):
     if rows.has_missing and not is_draft:
         limits = {"max_iter": MAX_REFINEMENTS, "tol": REFINEMENT_TOL}
         circuit = fit_parameters(circuit, rows.X, rows.weight, **limits)
-    circuit, _ = with_new_integers(circuit, rows, schema.is_integral)
+    integers = numbers_with_masses(circuit, rows.X, ~schema.is_integral)
+    circuit, _ = with_new_integers(circuit, rows, integers)
     return _SumProductFit(circuit, structure if every == 1 else None)
 
 

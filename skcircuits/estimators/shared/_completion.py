@@ -281,6 +281,8 @@ class SharedStates:
     def learn(cls, known, rows, column):
         """Share the states of some increasing integers; None if no others are between them."""
         steps = np.diff(known)
+        if (steps == steps[:1]).all():
+            return None
         if not (known == np.floor(known)).all() or not 1.0 <= steps.max(initial=0.0) < MAX_GRID:
             return None
         step = np.gcd.reduce(steps.astype(np.int64))
@@ -319,14 +321,14 @@ class SharedStates:
         return Categorical(unit.variable, probabilities)
 
 
-def with_new_integers(circuit, rows, is_integral):
+def with_new_integers(circuit, rows, integers):
     """Circuit in which no integer between known ones is impossible, and these integers by column.
 
-    `is_integral` (d,): mask of the numerical columns of integers; `rows`: the training rows.
+    `integers`: the known ones by column, increasing; `rows`: the training rows.
     """
     found = {
         j: own
-        for j, known in numbers_with_masses(circuit, rows.X, ~is_integral).items()
+        for j, known in integers.items()
         if (own := SharedStates.learn(known, rows, j)) is not None
     }
     if not found:
@@ -348,7 +350,8 @@ def numbers_with_masses(circuit: Circuit, X: np.ndarray, is_categorical: np.ndar
     Columns of which some rows of `X` (n, d) have other numbers have a density there.
     """
     found = {}
-    for unit in circuit.plan.units:
+    # Without numerical columns there is nothing to compile the circuit for
+    for unit in () if is_categorical.all() else circuit.plan.units:
         is_over_states = isinstance(unit, DiscreteUnit)
         if not (is_over_states or isinstance(unit, PiecewisePolynomial)):
             continue

@@ -18,7 +18,10 @@ from sklearn.utils.metaestimators import available_if
 from skcircuits.circuits import Categorical, Circuit, Indicator, PiecewisePolynomial, Sum
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.inputs.gaussian import MultivariateGaussianLayer
-from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import PiecewisePolynomialLayer
+from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import (
+    PiecewisePolynomialLayer,
+    linked_histogram,
+)
 from skcircuits.circuits.inputs.restriction import restrict
 from skcircuits.circuits.queries._boxes import Evidence, RestrictedCircuit, log_box_probability
 from skcircuits.circuits.structure.units import rebuild
@@ -40,7 +43,7 @@ from skcircuits.estimators.shared.queries._mixin import ConditionalDensity, Quer
 from skcircuits.estimators.shared.queries._restricted_models import as_box, restricted_to_totals
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.learning import expectation_maximization
-from skcircuits.learning._columns import describe_column
+from skcircuits.learning._columns import frequent_values
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._targets import is_continuous, state_counts
 from skcircuits.tabular import Discretizer
@@ -53,7 +56,7 @@ MAX_COLUMNS, MAX_CATEGORIES = 30, 5
 MAX_REFINEMENTS = 50
 REFINEMENT_TOL = 1e-4
 # Rows that estimate the log likelihood, so that it takes little time compared with the fit
-_MAX_SCORED_ROWS = 1000
+MAX_SCORED_ROWS = 1000
 # Integers up to this are the states of a categorical unit themselves, even if most do not occur
 _MAX_STATES = 1024
 
@@ -451,9 +454,8 @@ class CircuitDensity(BaseDensity):
 
     def _mean_log_likelihood(self, rows):
         """Mean log likelihood of training rows, of a thousand where there are more."""
-        # Evenly spaced: tables are often sorted
-        some = slice(None, None, -(-len(rows.X) // _MAX_SCORED_ROWS))
-        return float(np.average(self._log_density(rows.X[some]), weights=rows.weight[some]))
+        scored = rows.evenly_spaced(MAX_SCORED_ROWS)
+        return float(np.average(self._log_density(scored.X), weights=scored.weight))
 
     def _numbers_as_states(self, rows):
         if not hasattr(self, "circuit_"):
@@ -461,9 +463,16 @@ class CircuitDensity(BaseDensity):
         return numbers_with_masses(self.circuit_, rows.X, self._schema.is_categorical)
 
     def _add_new_integers(self, rows):
-        circuit, self._integers = with_new_integers(self.circuit_, rows, self._schema.is_integral)
-        self._n_given = circuit.n_parameters - self.circuit_.n_parameters
-        self.circuit_ = circuit
+        known = self._known_integers(rows)
+        circuit, self._integers = with_new_integers(self.circuit_, rows, known)
+        # Counting parameters would compile the circuit
+        if circuit is not self.circuit_:
+            self._n_given = circuit.n_parameters - self.circuit_.n_parameters
+            self.circuit_ = circuit
+
+    def _known_integers(self, rows):
+        """Integers that have probabilities, by column that has no other numbers."""
+        return numbers_with_masses(self.circuit_, rows.X, ~self._schema.is_integral)
 
     def _log_density(self, X):
         return self.circuit_.log_prob(self._known(X))
@@ -562,18 +571,27 @@ def unit_over_numbers(column, values, probabilities):
 
 def with_other_units(circuit, convert):
     """Replace the discrete input units of a circuit by those that `convert` gives."""
-    made = {}
+    # Units of equal probabilities are shared, as they were before
+    shared = _shared_inputs(lambda column, probabilities, leaf: convert(leaf))
 
     def converted(leaf):
-        if not isinstance(leaf, DiscreteUnit):
-            return leaf
-        # Units of equal probabilities are shared, as they were before
-        key = leaf.variable, leaf.probabilities.tobytes()
-        if key not in made:
-            made[key] = convert(leaf)
-        return made[key]
+        is_over_states = isinstance(leaf, DiscreteUnit)
+        return shared(leaf.variable, leaf.probabilities, leaf) if is_over_states else leaf
 
     return Circuit(rebuild(circuit.root, converted))
+
+
+def _shared_inputs(make_input):
+    """Make one input unit for equal probabilities of a column by ``make_input(column, ...)``."""
+    made = {}
+
+    def shared(column, probabilities, *others):
+        key = column, probabilities.tobytes()
+        if key not in made:
+            made[key] = make_input(column, probabilities, *others)
+        return made[key]
+
+    return shared
 
 
 def check_observed(X, sample_weight=None):
@@ -601,7 +619,7 @@ class ColumnStates:
             cardinalities,
             max_categories=max_categories,
             sample_weight=sample_weight,
-            shared=lambda j: describe_column(j, X[:, j], sample_weight, 0, "frequent").atoms,
+            shared=frequent_values,
             groups=groups,
         )
         return cls(discretizer)
@@ -627,16 +645,22 @@ class ColumnStates:
             return discrete_unit(column, groups.spread(probabilities))
         if bins is not None:
             is_bin, inside = np.isnan(bins.points), probabilities * bins.inside
-            return PiecewisePolynomial(
+            return linked_histogram(
                 column,
-                bins.edges,
-                np.where(is_bin, inside, 0.0),
-                bins.points[~is_bin],
-                inside[~is_bin],
-                probabilities[[0, -1]] * bins.tail_fractions,
-                bins.tail_scales,
+                weights=np.where(is_bin, inside, 0.0),
+                atom_masses=inside[~is_bin],
+                knots=bins.edges,
+                atoms=bins.points[~is_bin],
+                tail_masses=probabilities[[0, -1]] * bins.tail_fractions,
+                tail_scales=bins.tail_scales,
             )
+        if self.discretizer.keeps_cells[column]:
+            return discrete_unit(column, probabilities)
         return unit_over_numbers(column, values, probabilities)
+
+    def input_maker(self):
+        """``original_unit`` for one circuit, in which units of equal probabilities are shared."""
+        return _shared_inputs(self.original_unit)
 
     def restricted_bins(self, evidence):
         """By column that is cut, the states as input units in original units, given evidence."""
@@ -698,6 +722,10 @@ class StatesMixin:
 
 class DiscreteDensity(StatesMixin, CircuitDensity):
     """Base class of densities that learn circuits over states."""
+
+    def _known_integers(self, rows):
+        # All states of columns that are not cut: the circuit need not be compiled for them
+        return self._states.numbers(~self._schema.is_integral)
 
     def _refine_states(self, circuit, rows, context):
         """Learn the parameters over states again where cells are missing."""

@@ -22,6 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skcircuits.estimators._base import Interval, fit_context
 from skcircuits.exceptions import warn
 from skcircuits.learning._columns import FEW_VALUES, HEAVY_FRACTION
+from skcircuits.numerics._arrays import distinct_values
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import MIN_RANGE
 
@@ -93,8 +94,7 @@ class TrainingRows:
         """Log probability that the next cell of a column has a state that no row has."""
         if column not in self._log_new_masses:
             seen = ~np.isnan(self.X[:, column])
-            _, states = np.unique(self.X[seen, column], return_inverse=True)
-            counts = np.bincount(states, self.weight[seen])
+            _, counts, _ = distinct_values(self.X[seen, column], self.weight[seen])
             n_single = np.count_nonzero((counts > 0) & (counts <= 1))
             # Good-Turing: as probable as the states that occurred once
             log_mass = float(np.log((n_single + 0.5) / (counts.sum() + 1.0)))
@@ -109,6 +109,10 @@ class TrainingRows:
         """Select rows."""
         states = None if self.states is None else self.states[indices]
         return TrainingRows(self.X[indices], self.weight[indices], states)
+
+    def evenly_spaced(self, n_rows):
+        """About so many of the rows, from all over the table: tables are often sorted."""
+        return self.take(slice(None, None, -(-len(self.X) // n_rows)))
 
     def in_canonical_order(self):
         """Sort the rows by their cells, so that draws for a row depend on its cells."""

@@ -673,3 +673,18 @@ def test_held_out_rows_are_no_copies_of_training_rows(name):
     # Weights that are no integers are never copies
     whole, other = (fit(make(name), X, sample_weight=np.full(200, w)) for w in (5.0, 5.01))
     assert whole.score(fresh) == pytest.approx(other.score(fresh), abs=0.1)
+
+
+@pytest.mark.parametrize("n_components", [1, 2])
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_the_log_likelihood_of_trees_is_that_of_their_circuit(n_components, is_missing):
+    rng = np.random.default_rng(0)
+    X = rng.standard_t(2, size=(200, 1)) + rng.normal(size=(200, 3))
+    X[:, 1] = np.where(rng.random(200) < 0.3, 0.0, X[:, 1])
+    if is_missing:
+        X[rng.random(X.shape) < 0.2] = np.nan
+    weight = rng.random(200)
+    density = ChowLiuDensity(n_components=n_components, max_iter=200, random_state=0)
+    density.fit(X, sample_weight=weight)
+    expected = np.average(density.score_samples(X), weights=weight)
+    assert density.log_likelihood_ == pytest.approx(expected, rel=1e-10)

@@ -307,6 +307,22 @@ class PiecewisePolynomial(InputUnit):
         return np.concatenate([ends.reshape(-1, 2), around])
 
 
+def linked_histogram(
+    variable: int, weights: FloatArray, atom_masses: FloatArray, **others: FloatArray
+) -> PiecewisePolynomial:
+    """Build a unit of parameters that are known to be right, without checks; they are read-only.
+
+    ``atom_masses``: of the points ``atoms``, zero where there is none.
+    """
+    unit = PiecewisePolynomial.__new__(PiecewisePolynomial)
+    massive = atom_masses > 0
+    own = {**others, "weights": weights, "atom_masses": atom_masses[massive]}
+    own["atoms"] = others["atoms"][massive]
+    unit.__dict__.update(variable=variable, scope=(variable,))
+    unit.__dict__.update({name: _frozen(array) for name, array in own.items()})
+    return unit
+
+
 def _increasing(name: str, values: Sequence[float] | FloatArray, at_least: int = 0) -> FloatArray:
     """Check finite, strictly increasing numbers and freeze them."""
     array = float_array(values, name).copy()
