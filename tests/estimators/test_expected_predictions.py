@@ -44,6 +44,7 @@ from skcircuits import (
     ExpectedPredictionRegressor,
     ExpectedPredictionSVR,
     GaussianMixtureDensity,
+    WMISPNDensity,
 )
 from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
 from skcircuits.estimators.prediction import _expected_prediction
@@ -152,8 +153,8 @@ def test_float32_tables_reach_the_model_as_they_are(numbers):
 
 def test_expected_predictions_beat_those_of_means():
     X, y = load_diabetes(return_X_y=True)
-    model = RandomForestRegressor(n_estimators=30, min_samples_leaf=5, random_state=0)
-    wrapped = regressor(model, density="auto").fit(X[::2], y[::2])
+    model = RandomForestRegressor(n_estimators=10, min_samples_leaf=5, random_state=0)
+    wrapped = regressor(model).fit(X[::2], y[::2])
     incomplete = np.vstack([hide(X[1::2], seed=seed) for seed in range(4)])
     filled = np.where(np.isnan(incomplete), X[::2].mean(axis=0), incomplete)
     truth = np.tile(y[1::2], 4)
@@ -163,7 +164,7 @@ def test_expected_predictions_beat_those_of_means():
 
 def test_expected_probabilities_beat_those_of_means():
     X, y = load_iris(return_X_y=True)
-    wrapped = classifier(LogisticRegression(max_iter=1000), density="auto").fit(X[::2], y[::2])
+    wrapped = classifier(LogisticRegression(max_iter=1000)).fit(X[::2], y[::2])
     incomplete = hide(X[1::2])
     filled = np.where(np.isnan(incomplete), X[::2].mean(axis=0), incomplete)
     ours = log_loss(y[1::2], wrapped.predict_proba(incomplete))
@@ -1093,7 +1094,7 @@ def test_declared_categories_that_no_row_has_reach_models_that_can_read_them():
     assert model.predict(new).tolist() == boosting.fit(X, X["x"]).predict(new).tolist()
 
 
-@pytest.mark.parametrize("density", ["wmispn", GaussianMixtureDensity(n_components=2)])
+@pytest.mark.parametrize("density", [WMISPNDensity(), GaussianMixtureDensity(n_components=2)])
 def test_boosted_splits_of_named_categories_against_draws(density):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({c: rng.normal(size=300) for c in "ab"})
@@ -1104,7 +1105,7 @@ def test_boosted_splits_of_named_categories_against_draws(density):
     # Each of several models has its own codes of the categories that it has seen
     incomplete = X.mask(rng.random(X.shape) < 0.1)
     exact, drawn = (
-        regressor(boosting, density=density, n_completions=2, method=method, n_draws=1024, tol=0.0)
+        regressor(boosting, density=density, n_completions=2, method=method, n_draws=256, tol=0.0)
         for method in ("exact", "draws")
     )
     rows = X.head(20).copy()

@@ -255,7 +255,7 @@ def test_a_circuit_and_a_frozen_density_are_targets():
     X = np.random.default_rng(0).normal(size=(100, 2))
     density = GaussianMixtureDensity(n_components=1).fit(X + 7.0)
     mean = density.means_[0]
-    frozen = GraphicalSVGDSampler(target=FrozenEstimator(density), random_state=0).fit(X)
+    frozen = GraphicalSVGDSampler(target=FrozenEstimator(density), random_state=0).fit(X[:30])
     np.testing.assert_allclose(frozen.particles_.mean(axis=0), mean, atol=0.02)
     direct = GraphicalSVGDSampler(target=density.circuit_).fit(X[:30])
     np.testing.assert_allclose(direct.particles_.mean(axis=0), mean, atol=0.02)

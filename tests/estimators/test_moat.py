@@ -426,7 +426,7 @@ def test_estimated_probabilities_do_not_exceed_one():
 
 
 def test_duplicate_columns_can_be_sampled():
-    X = np.repeat(np.random.default_rng(0).integers(2, size=(1500, 5)), 2, axis=1).astype(float)
+    X = np.repeat(np.random.default_rng(0).integers(2, size=(600, 5)), 2, axis=1).astype(float)
     density = make(batch_size=64, max_iter=40, n_iter_no_change=40).fit(X)
     pairs = density.sample(500, random_state=0).reshape(500, 5, 2)
     assert (pairs[:, :, 0] == pairs[:, :, 1]).mean() > 0.99

@@ -168,12 +168,12 @@ def test_deep_proofs_of_determinism_need_no_recursion():
 
 def test_chains_of_many_levels():
     units = list(parities(3))
-    for _ in range(5000):
+    for _ in range(2500):
         units = [Sum([unit]) for unit in units]
     assert is_deterministic(Circuit(Sum(units, weights=[0.5, 0.5])))
     assert not is_deterministic(Circuit(Sum([units[0], units[0]], weights=[0.5, 0.5])))
     decision = Indicator(0, 0, 2) * Bernoulli(1, 0.5)
-    for _ in range(5000):
+    for _ in range(2500):
         other = Indicator(0, 1, 2) * Bernoulli(1, 0.25)
         decision = Sum([Product([Sum([decision])]), other], weights=[0.5, 0.0])
     assert is_deterministic(Circuit(decision))

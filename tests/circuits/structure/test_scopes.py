@@ -74,12 +74,12 @@ def test_blocks_are_the_finest_common_coarsening(seed):
 
 
 def test_long_chains_take_little_time():
-    p, q = binary_chain(3200, 0), binary_chain(3200, 1)
+    p, q = binary_chain(1600, 0), binary_chain(1600, 1)
     start = time.process_time()
     assert are_compatible(p, q)
     assert is_structured_decomposable(p)
-    # Half a second; minutes where every scope is compared with each.
-    assert time.process_time() - start < 30
+    # A quarter of a second; a minute where every scope is compared with each.
+    assert time.process_time() - start < 8
 
 
 def test_products_of_long_chains():

@@ -469,7 +469,7 @@ def test_integers_and_constants_beside_shared_numbers(n_rows):
     assert density.probability("one == 3") == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_values_that_only_all_rows_show_often_enough_have_masses_in_all_densities(seed):
     rng = np.random.default_rng(seed)
     number = rng.permutation(np.arange(120) % 9)  # ten rows per value, too few in the trials

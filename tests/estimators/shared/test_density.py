@@ -306,7 +306,10 @@ def test_lists_of_labels_are_scored_like_arrays():
 
 @pytest.mark.parametrize(
     "density",
-    [GaussianMixtureDensity(n_components=2), HiddenChowLiuDensity(n_latent_states=2)],
+    [
+        GaussianMixtureDensity(n_components=2, covariance_type="full"),
+        HiddenChowLiuDensity(n_latent_states=2),
+    ],
     ids=lambda density: type(density).__name__,
 )
 def test_rows_of_weight_zero_are_absent_but_for_their_categories(density, frame):

@@ -108,9 +108,9 @@ def test_a_fit_to_some_of_the_rows_is_where_others_start():
 
 
 def test_some_rows_tell_the_bandwidth_of_many(monkeypatch):
-    table = MixtureTable.prepare(curved(1200), np.array([0, 0, 0, 2]))
+    table = MixtureTable.prepare(curved(800), np.array([0, 0, 0, 2]))
     *_, some = states(table)
-    monkeypatch.setattr("skcircuits.learning.gaussian_mixture._learner._BANDWIDTH_ROWS", 1200)
+    monkeypatch.setattr("skcircuits.learning.gaussian_mixture._learner._BANDWIDTH_ROWS", 800)
     *_, many = states(table)
     assert some.n_components == many.n_components == len(table.weights)
     covariances = [np.diag(own.gaussians.stack.distinct_covariances[0]) for own in (some, many)]
