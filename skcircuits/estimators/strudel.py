@@ -167,7 +167,9 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
             circuit = self._refine_states(model.circuit, rows, parameters)
         self.validation_scores_ = result.scores
         self.n_iter_ = result.n_iter
-        self.n_splits_ = _structure_of(model).n_splits
+        # All components of a mixture have the structure of one circuit
+        single = model if isinstance(model, StrudelStep) else model.structure.step
+        self.n_splits_ = single.n_splits
         self.circuit_ = self._states.in_original_units(circuit)
         # Ctrl-C may have left a split half done
         self._forget_learner()
@@ -223,8 +225,3 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
 
 def _validation_score(model):
     return model.validation_log_density
-
-
-def _structure_of(model):
-    """Give the single circuit whose structure all components of a mixture have."""
-    return model if isinstance(model, StrudelStep) else model.structure.step

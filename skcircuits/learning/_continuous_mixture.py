@@ -302,15 +302,11 @@ def posterior(features: FloatArray, coefficients: FloatArray) -> tuple[FloatArra
 
 
 class TreeFeatures:
-    """Conditional tables of a tree, and the features of rows in which they are linear.
+    """Conditional tables of a tree, and the features of rows in which they are linear."""
 
-    A row's log probability is the sum of one cell per table. Written in indicators of all states
-    but the first of each variable and their products along edges, it takes half as many numbers per
-    row as there are cells for binary variables.
-
-    `layout`: numbering of the states; `parents` (n_variables,): -1 at the root; `n_cells`: of all
-    tables, variable by variable and state by state of its parent.
-    """
+    # A row's log probability is the sum of one cell per table. Written in indicators of all states
+    # but the first of each variable and their products along edges, it takes half as many numbers
+    # per row as there are cells for binary variables.
 
     def __init__(self, layout: StateLayout, parents: IntArray) -> None:
         self.layout = layout
@@ -441,13 +437,9 @@ def learn_continuous_mixture(
     sample_weight: FloatArray,
     schedule: ContinuousSchedule,
 ) -> Iterator[ContinuousStep]:
-    """Learn a decoder from latent points to trees (Correia et al., 2023).
-
-    `codes` (n_rows, n_variables), complete; `missing` (n_rows, n_variables): which of them were
-    only drawn; `sample_weight` (n_rows,).
-
-    Missing cells are drawn again from the mixture after a third and two thirds of the passes.
-    """
+    """Learn a decoder from latent points to trees (Correia et al., 2023), from completed rows."""
+    # Cells that were only `missing` are drawn again from the mixture after a third and two thirds
+    # of the passes
     tree = chow_liu_tree(
         codes, layout, sample_weight=sample_weight, pseudo_count=schedule.pseudo_count
     )

@@ -182,19 +182,15 @@ def _batches(rows: IntArray) -> list[IntArray]:
 
 @dataclass(frozen=True)
 class _Mixture:
-    """The weights of fixed basis densities as the fractions of a mixture, fitted by EM.
+    """The weights of fixed basis densities as the fractions of a mixture, fitted by EM."""
 
-    The log likelihood of the cells is concave in the weights. Pseudo-rows with the uniform
-    density pull towards the weights that give the uniform density.
+    # The log likelihood of the cells is concave in the weights. Pseudo-rows with the uniform
+    # density pull towards the weights that give the uniform density.
 
-    ``counts`` (L, G): of the cells; ``masses`` (L, G, n_functions): of the cells under the basis
-    functions; ``start``, ``prior`` (L, n_functions): first weights, pseudo-rows.
-    """
-
-    counts: FloatArray
-    masses: FloatArray
-    start: FloatArray
-    prior: FloatArray
+    counts: FloatArray  # (L, G), of the cells
+    masses: FloatArray  # (L, G, n_functions), of the cells under the basis functions
+    start: FloatArray  # (L, n_functions), first weights
+    prior: FloatArray  # (L, n_functions), pseudo-rows
 
     def solve(self, max_steps: int) -> FloatArray:
         """Weights after EM steps, shape (L, n_functions)."""
@@ -360,14 +356,10 @@ def fit_densities(samples: Samples, settings: PolynomialSettings) -> list[Densit
 
 
 def tail_fraction(totals: FloatArray) -> FloatArray:
-    """Probability of either tail.
-
-    The next of n + 1 exchangeable numbers falls beyond the first n with probability 1 / (n + 1) on
-    either side, whatever their distribution: so much goes to each tail (with two pseudo-rows, so
-    that three equal parts remain for n = 0).
-
-    `totals` (L,) -> (L,).
-    """
+    """Probability (L,) of either tail, from totals (L,)."""
+    # The next of n + 1 exchangeable numbers falls beyond the first n with probability 1 / (n + 1)
+    # on either side, whatever their distribution: so much goes to each tail (with two pseudo-rows,
+    # so that three equal parts remain for n = 0)
     return 1.0 / (totals + 3.0)
 
 

@@ -64,13 +64,10 @@ class StrudelStep:
 
 
 class StrudelLearner:
-    """Learner that grows a circuit by splitting edges.
+    """Learner that grows a circuit by splitting edges, from complete training rows."""
 
-    ``codes`` (n, n_variables), ``validation`` (n_validation, n_variables): complete rows;
-    ``weight``, ``validation_weight``: of each, 1 by default; ``pseudo_count``: weight that is
-    distributed over the edges of each sum, and over the cells of pairwise tables. ``shape``: the
-    Chow-Liu tree, rooted at its centre; ``root``: of the growing circuit.
-    """
+    # `pseudo_count` is distributed over the edges of each sum, and over the cells of pairwise
+    # tables
 
     def __init__(
         self,
@@ -245,20 +242,13 @@ def _information_sums(
 
 
 class SharedStructure:
-    """A deterministic circuit as a matrix of flows.
-
-    `step`: the circuit; `sums`: sums with a choice that training rows reach; `starts` (n_sums,):
-    first edge of each; `sum_of_edge` (n_edges,): position of the sum each edge belongs to;
-    `single` (n_edges,): weights of the single circuit; `flows` (n_rows, n_edges): 1 where a row
-    uses an edge; training rows, then validation rows; `rest` (n_rows,): log probability of the
-    choices at all other sums.
-    """
+    """A deterministic circuit as a matrix of flows, at the sums with a choice that rows reach."""
 
     def __init__(self, step: StrudelStep) -> None:
         learner = step.learner
         self.step = step
         self.sums: list[SumNode] = []
-        self.rest = np.zeros(len(learner.codes))
+        self.rest = np.zeros(len(learner.codes))  # log probability of the choices at other sums
         rows: list[IntArray] = []
         fractions: list[FloatArray] = []
         for node, taken in route(learner.root, step.n_splits, learner.codes):
@@ -274,9 +264,10 @@ class SharedStructure:
                 for part, weight in zip(taken, weights):
                     self.rest[part] += np.log(weight)
         lengths = np.array([len(part) for part in fractions], dtype=np.int64)
-        self.starts = np.cumsum(lengths) - lengths
-        self.sum_of_edge = np.repeat(np.arange(len(lengths)), lengths)
-        self.single = np.concatenate([np.ones(0), *fractions])
+        self.starts = np.cumsum(lengths) - lengths  # (n_sums,), first edge of each
+        self.sum_of_edge = np.repeat(np.arange(len(lengths)), lengths)  # (n_edges,)
+        self.single = np.concatenate([np.ones(0), *fractions])  # weights of the single circuit
+        # (n_rows, n_edges), 1 where a row uses an edge; training rows, then validation rows
         self.flows = _indicator_matrix(rows, len(learner.codes))
 
 
@@ -411,17 +402,12 @@ def learn_mixture(
 
 
 class Shape:
-    """The tree that all nodes follow.
-
-    `parents` (n_variables,): parent of each variable, -1 at the root; `cardinalities`
-    (n_variables,): number of states; `order`: variables, parents first; `children`: children of
-    each variable; `scopes`: each variable and all below it, sorted.
-    """
+    """The tree that all nodes follow; `parents` (n_variables,) are -1 at the root."""
 
     def __init__(self, parents: IntArray, cardinalities: IntArray) -> None:
         self.parents = parents
         self.cardinalities = cardinalities
-        self.order = [int(v) for v in top_down_order(parents[None])[0]]
+        self.order = [int(v) for v in top_down_order(parents[None])[0]]  # parents first
         self.children = children_of(parents)
         self._inside = np.eye(len(parents), dtype=bool)
         for variable in reversed(self.order[1:]):
@@ -457,16 +443,12 @@ class Edge:
 
 
 class SumNode:
-    """A choice among products.
-
-    `variable`: top variable of the scope; `edges`: the present edges; `versions`: number of splits
-    done, products and row counts after each change, so that any earlier circuit can be built
-    again.
-    """
+    """A choice among products for the top `variable` of its scope."""
 
     def __init__(self, variable: int) -> None:
         self.variable = variable
-        self.edges: list[Edge] = []
+        self.edges: list[Edge] = []  # present ones
+        # Number of splits done, products and row counts after each change, to build any circuit
         self.versions: list[tuple[int, tuple[ProductNode, ...], FloatArray]] = []
 
     def record(self, version: int, counts: FloatArray) -> None:
@@ -513,24 +495,19 @@ Node = SumNode | ProductNode
 
 
 class Conditioning:
-    """Copies what lies below one edge, restricted to one state of a variable.
+    """Copies what lies below one edge, restricted to one state of a variable."""
 
-    Copied are all nodes whose scope has the variable and, where rows move, the sums directly below
-    the product; the rest is shared. Sums and products are copied once each, however many paths
-    lead to them.
-
-    `shape`: the tree; `variable`, `state`: what is fixed; `moving` (n_rows,): rows of the edge
-    with that state: they move to the copies; `touched`: sums whose rows have changed: originals
-    and copies; `new_edges`: edges of the copies.
-    """
+    # Copied are all nodes whose scope has the variable and, where rows move, the sums directly
+    # below the product; the rest is shared. Sums and products are copied once each, however many
+    # paths lead to them.
 
     def __init__(self, shape: Shape, variable: int, state: int, moving: BoolArray) -> None:
         self.shape = shape
         self.variable = variable
         self.state = state
-        self.moving = moving
-        self.touched: list[SumNode] = []
-        self.new_edges: list[Edge] = []
+        self.moving = moving  # (n_rows,), rows of the edge with that state: they move to the copies
+        self.touched: list[SumNode] = []  # sums whose rows have changed: originals and copies
+        self.new_edges: list[Edge] = []  # of the copies
         self._sums: dict[SumNode, SumNode | None] = {}
         self._products: dict[ProductNode, ProductNode | None] = {}
 

@@ -273,10 +273,6 @@ class _View:
         scores = ndtri(self.fractions[:, ~self.is_categorical])
         return np.where(np.isnan(scores), np.nan, standardized(scores, self.weights))
 
-    def smooth_cells(self) -> FloatArray:
-        """Numbers of the columns without point masses, standardised, 0 where missing."""
-        return standardized(self.cells[:, self.is_smooth], self.weights)
-
     def label_indicators(self) -> list[FloatArray]:
         """Indicators of the categories of each categorical column, shape (n, k)."""
         return [
@@ -320,7 +316,8 @@ def _criterion_gain(view: _View, second: BoolArray) -> float:
     """Gain of the information criterion when two groups get a model each, in nats."""
     # The model: a joint normal distribution of the columns without point masses, and independent
     # levels of all others
-    numbers, levels = view.smooth_cells(), view.levels()[:, ~view.is_smooth]
+    numbers = standardized(view.cells[:, view.is_smooth], view.weights)  # 0 where missing
+    levels = view.levels()[:, ~view.is_smooth]
     indicators = [
         (column[:, None] == np.unique(column[~np.isnan(column)])).astype(float)
         for column in levels.T
@@ -428,14 +425,10 @@ def rank_levels(fractions: FloatArray) -> FloatArray:
 
 
 def g_test(levels: FloatArray, weights: FloatArray) -> FloatArray:
-    """Likelihood-ratio test of independence for every pair of columns.
-
-    G = 2 Σ O log(O / E) over the cells of the pair's contingency table, from rows where both
-    columns are observed; chi-squared with (r - 1)(c - 1) degrees of freedom, r and c the numbers
-    of levels observed in these rows.
-
-    `levels` (n, d), `weights` (n,) -> (d, d).
-    """
+    """Likelihood-ratio test of independence (d, d) for every pair of columns of levels (n, d)."""
+    # G = 2 Σ O log(O / E) over the cells of the pair's contingency table, from rows where both
+    # columns are observed; chi-squared with (r - 1)(c - 1) degrees of freedom, r and c the numbers
+    # of levels observed in these rows
     indicators, starts = _indicators(levels)
     column_of = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, indicators.shape[1])))
     observed = indicators.T @ (indicators * weights[:, None])
@@ -453,13 +446,9 @@ def g_test(levels: FloatArray, weights: FloatArray) -> FloatArray:
 
 
 def rank_correlation_test(fractions: FloatArray, weights: FloatArray) -> FloatArray:
-    """Test of monotone dependence for every pair of numerical columns.
-
-    With Spearman's rank correlation r of n rows where both columns are observed, -(n - 5/2) log(1
-    - r²) is about chi-squared with one degree of freedom (Bartlett, 1938).
-
-    `fractions` (n, d), `weights` (n,) -> (d, d).
-    """
+    """Test of monotone dependence (d, d) for every pair of numerical columns (n, d)."""
+    # With Spearman's rank correlation r of n rows where both columns are observed, -(n - 5/2) log(1
+    # - r²) is about chi-squared with one degree of freedom (Bartlett, 1938)
     seen = (~np.isnan(fractions)).astype(float)
     centred = np.where(seen > 0, fractions - 0.5, 0.0)
     products = centred.T @ (centred * weights[:, None])

@@ -142,13 +142,9 @@ def _decide(
 
 
 def _step_places(values: FloatArray, ends: FloatArray) -> tuple[IntArray, float]:
-    """Places of the steps of a category's frequencies along a number, and the gain by them.
-
-    `values` (n,), increasing; `ends` (n + 1, k): counts of the categories up to each row. A band is
-    divided where the likelihood gains most, if the information criterion does: the place counts as
-    a parameter (Fayyad and Irani, 1993, "Multi-Interval Discretization of Continuous-Valued
-    Attributes").
-    """
+    """Places of the steps of a category's frequencies along increasing values, and the gain."""
+    # A band is divided where the likelihood gains most, if the information criterion does: the
+    # place counts as a parameter; `ends` (n + 1, k) counts the categories up to each row
     between = np.flatnonzero(np.diff(values) > 0) + 1
     n_free = np.count_nonzero(ends[-1]) - 1
     places: list[int] = []

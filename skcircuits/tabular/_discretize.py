@@ -363,15 +363,13 @@ def _cut(
 def _tails(
     distinct: FloatArray, counts: FloatArray, edges: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Part of the outermost states beyond their bins, and mean distance there, both (2,).
-
-    The next of n + 1 exchangeable numbers falls beyond the first n on one side with probability
-    1 / (n + 1), whatever their distribution: so much of the mass of the outermost state does, but
-    at most half. Where several rows share one number that has the outermost bin to itself, it is
-    likely to be a bound, such as zero of debts: the square of the part remains, as if two in a row
-    had to fall beyond. An exponential tail has no memory: its mean is that of the distances from
-    where the outermost bin begins.
-    """
+    """Part of the outermost states beyond their bins, and mean distance there, both (2,)."""
+    # The next of n + 1 exchangeable numbers falls beyond the first n on one side with probability 1
+    # / (n + 1), whatever their distribution: so much of the mass of the outermost state does, but
+    # at most half. Where several rows share one number that has the outermost bin to itself, it is
+    # likely to be a bound, such as zero of debts: the square of the part remains, as if two in a
+    # row had to fall beyond. An exponential tail has no memory: its mean is that of the distances
+    # from where the outermost bin begins.
     n_rows = counts.sum()
     mean = np.average(distinct, weights=counts)
     spread = max(float(np.sqrt(np.average((distinct - mean) ** 2, weights=counts))), MIN_RANGE)

@@ -53,11 +53,7 @@ _MAX_STATES = 256
 
 @dataclass(frozen=True)
 class TableSchema:
-    """Names, kinds and categories of the columns of a table, made by `TableSchema.learn`.
-
-    A table is a dataframe (pandas, polars, ...) or a two-dimensional array of numbers, strings or
-    objects. `missing_value` is a cell that counts as missing, beside None, NaN and a library's NA.
-    """
+    """Names, kinds and categories of the columns of a table, made by `TableSchema.learn`."""
 
     columns: tuple[Column, ...]  # in order
     prototype: Any = None  # fitted dataframe without rows, for its dtypes; None for an array

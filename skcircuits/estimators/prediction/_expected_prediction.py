@@ -419,11 +419,7 @@ class ExpectedPredictionMixin(
         return TrainingTable(model, tables, encoded, y, targets, sample_weight, fit_params)
 
     def _read_training(self, X, y, sample_weight, fit_params):
-        """Check the training data, and leave out the rows of weight zero.
-
-        Returns the model, and what it learns from: the rows as they are and encoded, the target as
-        it is and as codes, the weights, and the other parameters of its `fit`.
-        """
+        """Check the training data without rows of weight zero: as they are, encoded, targets."""
         model = self._chosen_estimator(y)
         check_kind(model, get_tags(self).estimator_type)
         frozen = isinstance(model, FrozenEstimator)
@@ -678,10 +674,7 @@ def _range_of(encoded):
 
 
 def column_encoder(columns):
-    """Make the first step of a default model: standardised numbers and dates, one-hot categories.
-
-    ``columns``: those of the schema; none before a table has been read.
-    """
+    """Make the first step of a default model: standardised numbers and dates, one-hot columns."""
     dates = [j for j, column in enumerate(columns) if column.has_dates]
     categorical = [j for j, column in enumerate(columns) if column.categories is not None]
     numeric = [j for j in range(len(columns)) if j not in {*dates, *categorical}]

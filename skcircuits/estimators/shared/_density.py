@@ -205,7 +205,7 @@ class BaseDensity(
 
     def _learn_rows(self, X, sample_weight, validation=None, groups=None):
         check_observed(X, sample_weight)
-        generator = self._make_generator()
+        generator = make_generator(getattr(self, "random_state", None))
         rows = self._training_rows(X, sample_weight)
         self._integers = {}
         self._prepare_rows(rows, groups)
@@ -267,9 +267,6 @@ class BaseDensity(
         cloned = clone(self)
         cloned._is_draw = True
         return cloned
-
-    def _make_generator(self):
-        return make_generator(getattr(self, "random_state", None))
 
     def score_samples(self, X):
         """Compute the log density of each row.
@@ -401,11 +398,6 @@ class BaseDensity(
         """Give the fitted model over encoded rows."""
 
 
-def _is_over_numbers(density):
-    """Tell whether a density is fitted, and to numbers alone."""
-    return is_continuous(density.circuit_)
-
-
 class CircuitDensity(BaseDensity):
     """Base class of densities whose ``_fit_rows`` sets ``circuit_``.
 
@@ -414,7 +406,7 @@ class CircuitDensity(BaseDensity):
 
     _n_given = 0  # parameters of input units that were not learned
 
-    @available_if(_is_over_numbers)
+    @available_if(lambda density: is_continuous(density.circuit_))
     def grad_log_prob(self, X):
         """Compute the gradient of the log density, for Stein methods of continuous targets.
 

@@ -118,21 +118,17 @@ class Whitening:
         return (self.units.standard_deviation * scores) @ self.root
 
     def moment_residuals(self, X, scores):
-        """Apply Stein's identity to the first two moments of each column, (n, 2 d).
-
-        With Σ the covariance of the samples, ``Σ s`` and ``1 + x_i (Σ s)_i / Σ_ii`` have mean zero
-        under the target; where it is Gaussian with this covariance they are the distances of x
-        from the mean and of its square from the second moment.
-        """
+        """Apply Stein's identity to the first two moments of each column, (n, 2 d)."""
+        # With Σ the covariance of the samples, Σ s and 1 + x_i (Σ s)_i / Σ_ii have mean zero under
+        # the target; where it is Gaussian with this covariance they are the distances of x from the
+        # mean and of its square from the second moment
         along = self.transform_scores(scores)
         return np.hstack([along, 1.0 + self.units.transform(X) * (along @ self.root.T)])
 
     def variance_errors(self, X, scores, weights):
-        """Give errors of Stein's identity for variances of weighted rows, and their noise, (d,).
-
-        With Σ as above, ``1 + E[(x - E[x])_i (Σ s)_i] / Σ_ii`` vanishes for the target; where that
-        is Gaussian with this covariance, it is the relative error of the variance.
-        """
+        """Give errors (d,) of Stein's identity for variances of weighted rows, and their noise."""
+        # With Σ as above, 1 + E[(x - E[x])_i (Σ s)_i] / Σ_ii vanishes for the target; where that is
+        # Gaussian with this covariance, it is the relative error of the variance
         standardized = self.units.transform(X)
         centred = standardized - weights @ standardized
         terms = 1.0 + centred * (self.transform_scores(scores) @ self.root.T)

@@ -250,10 +250,8 @@ class Comparison:
         return True
 
     def promising(self, candidates: list[Candidate]) -> list[Candidate]:
-        """The candidates that predict cells best after a few iterations on the first split.
-
-        Where log densities are compared, pools gain from more candidates.
-        """
+        """The candidates that predict cells best after a few iterations on the first split."""
+        # Where log densities are compared, pools gain from more candidates
         if self.criterion != "cells" or len(candidates) <= _MOST_TRIALS:
             return candidates
         losses = [self._first_loss(candidate) for candidate in candidates]
@@ -314,10 +312,7 @@ def try_candidate(
     max_iter: int = TRIAL_STEPS,
     begun: MixtureState | None = None,
 ) -> MixtureState:
-    """Fit a candidate to some of the rows, with enough iterations for a comparison.
-
-    `begun`: the same fit after some of the iterations.
-    """
+    """Fit a candidate, or go on with one `begun`, with enough iterations for a comparison."""
     if begun is not None:
         own = _settings_of(candidate, _trial_settings(settings, max_iter))
         n_components, rng = candidate.n_components, np.random.default_rng(seed)
@@ -366,12 +361,8 @@ class TransformedMixture:
         max_iter: int = TRIAL_STEPS,
         begun: TransformedMixture | None = None,
     ) -> TransformedMixture:
-        """Fit a candidate to some of the rows, over columns grouped or transformed by these rows.
-
-        `X` (n, d): the rows from which the table of `part` was prepared; `grouped`: columns of
-        these rows that are grouped; `begun`: the same fit after some of the iterations, whose
-        groups, transformation and units stay.
-        """
+        """Fit a candidate to some rows X (n, d), over columns grouped or transformed by these."""
+        # Of a fit that was `begun`, the groups, transformation and units stay
         grouped = begun.grouped if begun else grouped
         cells, cardinalities = X[part.source], part.cardinalities.copy()
         for j, own in grouped.items():

@@ -234,15 +234,13 @@ def _number_information(table: MixtureTable) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class LocationCategories(Categories):
-    """Categories given the cell: certain for the columns that span the cells.
+    """Categories given the cell: certain for the columns that span the cells."""
 
-    Those of another column follow a log-linear model with its two-way interactions with the
-    columns of the cells. `independent` (K,): probabilities of the cells were all columns
-    independent, which are the prior.
-    """
+    # Those of another column follow a log-linear model with its two-way interactions with the
+    # columns of the cells
 
     cells: Cells
-    independent: FloatArray
+    independent: FloatArray  # (K,), probabilities of independent columns, which are the prior
 
     @classmethod
     def start(cls, table: MixtureTable, cells: Cells, pseudo_count: float) -> LocationCategories:

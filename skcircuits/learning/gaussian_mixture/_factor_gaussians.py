@@ -101,12 +101,10 @@ class FactorGaussians:
         return FactorGaussians(stack, mean_count, self.jitter, mean_centre=own.means[0])
 
     def apart(self, numbers: FloatArray, responsibilities: FloatArray) -> FactorGaussians:
-        """Equal components moved to the mean factors of clusters of rows (K, n).
-
-        What is common to all, E[z zᵀ] = 1, is divided into their means and the covariance around
-        them. Clusters of rows alone would make components of columns that nearly determine one
-        another leave the directions in which these vary.
-        """
+        """Equal components moved to the mean factors of clusters of rows (K, n)."""
+        # What is common to all, E[z zᵀ] = 1, is divided into their means and the covariance around
+        # them. Clusters of rows alone would make components of columns that nearly determine one
+        # another leave the directions in which these vary.
         stack, q = self.stack, self.stack.n_factors
         if q == 0:
             return self

@@ -230,13 +230,11 @@ class FullGaussians:
         return replace(self, target=target, strength=strength)
 
     def relax(self, sums: Sums, together: FloatArray) -> Self:
-        """Shrink one covariance by the square of the fraction that minimises its own error.
-
-        That fraction is of the order of the relative sampling error: it biases regressions on
-        imputed columns by as much as their standard error, its square by an order less. Rows that
-        lack one of two cells reproduce the prior, so that its weight is relative to the other rows,
-        of which there are `together` (c, c) for each pair of columns.
-        """
+        """Shrink one covariance by the square of the fraction that minimises its own error."""
+        # That fraction is of the order of the relative sampling error: it biases regressions on
+        # imputed columns by as much as their standard error, its square by an order less. Rows that
+        # lack one of two cells reproduce the prior, so that its weight is relative to the other
+        # rows, of which there are `together` (c, c) for each pair of columns.
         if self.kind != "tied" or len(self.target) < 2:
             return self
         total = float(sums[0].sum())
@@ -314,12 +312,12 @@ class FullExpectation:
 
 @dataclass(frozen=True, eq=False)
 class TiedExpectation:
-    """Rows completed by components with one covariance.
+    """Rows completed by components with one covariance."""
 
-    Completed rows are linear in the means of the components, so that log densities and sums are
-    matrix products. A row less the mean m of a component is w - A m in white units, where w depends
-    on the row and A on its pattern of missing cells, and `centre` is subtracted from all means.
-    """
+    # Completed rows are linear in the means of the components, so that log densities and sums are
+    # matrix products. A row less the mean m of a component is w - A m in white units, where w
+    # depends on the row and A on its pattern of missing cells, and `centre` is subtracted from all
+    # means.
 
     gaussians: FullGaussians
     log_density: FloatArray  # (K, n), of the observed cells

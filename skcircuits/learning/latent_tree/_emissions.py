@@ -286,10 +286,6 @@ class JointNormals:
         gaussians = single.repeat(n_states, "shrunk", _MEAN_ROWS)
         return cls(columns, location, scale, steps, is_grid, gaussians)
 
-    def standardize(self, X: FloatArray) -> FloatArray:
-        """The columns of rows (n, d) in standard units, shape (n, k)."""
-        return (X[:, self.columns] - self.location) / self.scale
-
     def within_steps(self) -> JointNormals:
         """Wider by the steps of the grids: densities times steps are probabilities of points."""
         # A normal distribution's probability of a step is nearly the density, times the step, of
@@ -338,7 +334,7 @@ def encode_cells(
     for column, cells in numerical.items():
         codes[:, column] = cells.encode(X[:, column])
     for group in joint.values():
-        codes[:, group.columns] = group.standardize(X)
+        codes[:, group.columns] = (X[:, group.columns] - group.location) / group.scale
     return codes
 
 

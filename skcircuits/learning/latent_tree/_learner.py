@@ -285,14 +285,11 @@ def learn_latent_tree(
     pseudo_count: float = 0.5,
     schedule: LatentSchedule | None = None,
 ) -> Iterator[LatentStep]:
-    """Learn a latent Chow-Liu tree by online expectation maximisation.
-
-    Running statistics S ← (1 - s) S + s (N / n_block) S_block follow blocks of rows with
-    falling steps s, so that many updates are made per pass; a few full passes follow.
-
-    The weight ``pseudo_count`` of the prior is spread over the next states of each latent state,
-    and as much of the plain column over each of its emissions. Yields the tree after each epoch.
-    """
+    """Learn a latent Chow-Liu tree by online expectation maximisation; a tree after each epoch."""
+    # Running statistics S <- (1 - s) S + s (N / n_block) S_block follow blocks of rows with falling
+    # steps s, so that many updates are made per pass; a few full passes follow. The weight
+    # `pseudo_count` of the prior is spread over the next states of each latent state, and as much
+    # of the plain column over each of its emissions.
     schedule = LatentSchedule() if schedule is None else schedule
     weight = rows.weight
     emissions, codes = _emissions(rows, n_states)

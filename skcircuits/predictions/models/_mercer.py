@@ -409,11 +409,9 @@ class _Part:
         return result
 
     def _by_pairs(self, k: int, rows: IntArray) -> FloatArray:
-        """Sum over all pairs of points, for kernels too narrow to have few eigenfunctions.
-
-        exp(-|x - a|²) exp(-|x - b|²) is a Gaussian at the midpoint, so that E k(x, a) k(x, b) =
-        g_a g_b exp(-|z_a - z_b|²) with g_a² = E k(x, a)², and z the same for rows of a pattern.
-        """
+        """Sum over all pairs of points, for kernels too narrow to have few eigenfunctions."""
+        # exp(-|x - a|²) exp(-|x - b|²) is a Gaussian at the midpoint, so that E k(x, a) k(x, b) =
+        # g_a g_b exp(-|z_a - z_b|²) with g_a² = E k(x, a)², and z the same for rows of a pattern
         tables, result = [], np.empty(len(rows))
         for v in self.categories:
             masses, kernel = self.expansion.category(v, k)
