@@ -1,4 +1,4 @@
-"""Graphical models in the formats BIF and UAI (read and written), and models of pgmpy (read).
+"""Graphical models in the formats BIF, XMLBIF and UAI (read and written), and of pgmpy (read).
 
 Models of pgmpy are read through their public attributes; pgmpy is not imported.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite, prod
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+from xml.etree import ElementTree
+from xml.parsers import expat
 
 import numpy as np
 
@@ -31,6 +33,7 @@ _TOKEN = re.compile(
 _UAI_COMMENT = re.compile(r"(#|//)[^\n]*")
 _DISCRETE = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{")
 _QUOTE = "Quote names that hold spaces or marks."
+_XML_HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 # Variable names, state names per variable, and (scope, table) of every factor.
 NamedTables = tuple[list[Any], list[list[str]], list[tuple[list[int], FloatArray]]]
 
@@ -43,6 +46,8 @@ class _Token(NamedTuple):
 
 
 _Statement = list[_Token]
+# What a file has of a table.
+_Body = TypeVar("_Body")
 
 
 @dataclass(frozen=True)
@@ -56,11 +61,10 @@ class NetworkDescription:
 
 
 @contextmanager
-def named_file(kind: str, path: str | PathLike[str]) -> Iterator[str]:
-    """Read the text of a file, and name the file in errors about it."""
+def named_file(kind: str, path: str | PathLike[str]) -> Iterator[bytes]:
+    """Read a file, and name it in errors about it."""
     try:
-        # Some editors begin a file with a byte order mark.
-        yield Path(path).read_text(encoding="utf-8-sig")
+        yield Path(path).read_bytes()
     except UnicodeDecodeError as error:
         way_out = f"Save it as UTF-8; {error}."
         raise ValueError(must(f"{kind} file", "be UTF-8 text", way_out, path=str(path))) from None
@@ -70,25 +74,136 @@ def named_file(kind: str, path: str | PathLike[str]) -> Iterator[str]:
         ) from error
 
 
-def parse_bif(text: str) -> NetworkDescription:
+def _decoded(data: bytes) -> str:
+    # Some editors begin a file with a byte order mark, and end lines in their own ways.
+    return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def parse_bif(data: bytes) -> NetworkDescription:
     """Read a Bayesian network in BIF."""
-    blocks_of_file = list(_blocks(_tokens(text)))
+    blocks_of_file = list(_blocks(_tokens(_decoded(data))))
     declared = [
         (_variable(head), body) for head, body in blocks_of_file if head[0].plain == "variable"
     ]
-    if not declared:
-        raise ValueError(must("BIF file", "declare variables"))
-    states = {name: _state_names(name, body) for name, body in declared}
-    # Blocks may come in any order; variables keep that of their declarations.
     given = [
         (*_family(head), body) for head, body in blocks_of_file if head[0].plain == "probability"
     ]
+    states = [(name, _state_names(name, body)) for name, body in declared]
+    return _described("BIF", states, given, _table)
+
+
+def parse_xmlbif(data: bytes) -> NetworkDescription:
+    """Read a Bayesian network in XMLBIF 0.3."""
+    network = _xml_root(data)
+    variables = network.findall("VARIABLE")
+    odd = [one.get("TYPE") for one in variables if one.get("TYPE", "nature") != "nature"]
+    if odd:
+        condition = "have TYPE nature"
+        way_out = "Decisions and utilities have no probabilities."
+        raise ValueError(must("variables", condition, way_out, types=odd))
+    states = [(_xml_text(one, "NAME"), _xml_texts(one, "OUTCOME")) for one in variables]
+    for name, labels in states:
+        if not labels or len(set(labels)) < len(labels):
+            raise ValueError(must(f"OUTCOMEs of {name}", "be different names", outcomes=labels))
+    given = [
+        (_xml_text(one, "FOR"), _xml_texts(one, "GIVEN"), _xml_text(one, "TABLE"))
+        for one in network.findall("DEFINITION")
+    ]
+    return _described("XMLBIF", states, given, _xml_table)
+
+
+def write_xmlbif(path: str | PathLike[str], network: NetworkDescription) -> None:
+    """Write a Bayesian network in XMLBIF 0.3; every digit is kept."""
+    root = ElementTree.Element("BIF", VERSION="0.3")
+    inner = ElementTree.SubElement(root, "NETWORK")
+    _xml_add(inner, "NAME", "unknown")
+    for name, labels in zip(network.variable_names, network.state_names):
+        variable = ElementTree.SubElement(inner, "VARIABLE", TYPE="nature")
+        for tag, text in [("NAME", name), *(("OUTCOME", label) for label in labels)]:
+            _xml_add(variable, tag, text)
+    for name, parents, table in zip(network.variable_names, network.parents, network.tables):
+        definition = ElementTree.SubElement(inner, "DEFINITION")
+        _xml_add(definition, "FOR", name)
+        for parent in parents:
+            _xml_add(definition, "GIVEN", network.variable_names[parent])
+        _xml_add(definition, "TABLE", " ".join(map(_digits, table.ravel().tolist())))
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="unicode")
+    Path(path).write_text(f"{_XML_HEAD}{text}\n", encoding="utf-8")
+
+
+def _xml_add(element: ElementTree.Element, tag: str, text: str) -> None:
+    """Add an element that holds a text, which readers will find unchanged."""
+    # White space around names is no part of them, and XML has no control characters
+    if text != " ".join(text.split()) or not text.isprintable() or not text:
+        condition = "hold neither control characters nor space at their ends, nor be empty"
+        way_out = "Choose other variable_names and state_names, or write a UAI file by to_uai."
+        raise ValueError(must("names in an XMLBIF file", condition, way_out, name=text))
+    ElementTree.SubElement(element, tag).text = text
+
+
+def _xml_root(data: bytes) -> ElementTree.Element:
+    """Parse the only network of a file, without entities of its own."""
+    try:
+        # Files begin with a list of elements, which is harmless; entities could grow without bound
+        checker = expat.ParserCreate()
+        checker.EntityDeclHandler = _refuse_entity
+        checker.Parse(data, True)
+        root = ElementTree.fromstring(data)
+    except (expat.ExpatError, ElementTree.ParseError, LookupError) as error:
+        raise ValueError(must("XMLBIF file", "be well-formed XML", f"{error}.")) from None
+    for element in root.iter():
+        # In any namespace
+        element.tag = element.tag.rpartition("}")[2]
+    networks = root.findall("NETWORK")
+    if len(networks) != 1 or networks[0].find("VARIABLE") is None:
+        condition = "hold one NETWORK of VARIABLE elements, as in XMLBIF 0.3"
+        way_out = "Export in this version, or as BIF or UAI."
+        found = sorted({element.tag for element in root})
+        raise ValueError(must("XMLBIF file", condition, way_out, root=root.tag, found=found))
+    return networks[0]
+
+
+def _refuse_entity(name: str, *_: Any) -> None:
+    raise ValueError(must("XMLBIF file", "declare no entities", "Replace them.", entity=name))
+
+
+def _xml_texts(element: ElementTree.Element, tag: str) -> list[str]:
+    return [" ".join((one.text or "").split()) for one in element.findall(tag)]
+
+
+def _xml_text(element: ElementTree.Element, tag: str) -> str:
+    texts = _xml_texts(element, tag)
+    if len(texts) != 1:
+        raise ValueError(must(element.tag, f"have one {tag}", found=texts))
+    return texts[0]
+
+
+def _xml_table(name: str, given: list[str], body: str, states: dict[str, list[str]]) -> FloatArray:
+    """Read a table, in which the child runs fastest, and its first parent slowest."""
+    shape = [len(states[parent]) for parent in (*given, name)]
+    check_table_size(f"table of {name}", shape)
+    words = [_Token(word, word) for word in body.split()]
+    return _numbers(name, words, prod(shape)).reshape(shape)
+
+
+def _described(
+    kind: str,
+    declared: list[tuple[str, list[str]]],
+    given: list[tuple[str, list[str], _Body]],
+    table: Callable[[str, list[str], _Body, dict[str, list[str]]], FloatArray],
+) -> NetworkDescription:
+    """Put the variables of a file and their families, (child, parents, table), together."""
+    if not declared:
+        raise ValueError(must(f"{kind} file", "declare variables"))
+    # Blocks may come in any order; variables keep that of their declarations.
+    states = dict(declared)
     children = [child for child, _, _ in given]
-    _check_once([name for name, _ in declared], "declare every variable once")
-    _check_once(children, "give every variable one probability")
+    _check_once(kind, [name for name, _ in declared], "declare every variable once")
+    _check_once(kind, children, "give every variable one probability")
     odd = sorted(set(children) ^ set(states))
     if odd:
-        raise ValueError(must("BIF file", "give every variable a probability", variables=odd))
+        raise ValueError(must(f"{kind} file", "give every variable a probability", variables=odd))
     blocks = {child: (parents, body) for child, parents, body in given}
     unknown = sorted({parent for _, parents, _ in given for parent in parents} - set(states))
     if unknown:
@@ -99,7 +214,7 @@ def parse_bif(text: str) -> NetworkDescription:
         variable_names=names,
         state_names=[states[name] for name in names],
         parents=[[number[parent] for parent in blocks[name][0]] for name in names],
-        tables=[_table(name, *blocks[name], states) for name in names],
+        tables=[table(name, *blocks[name], states) for name in names],
     )
 
 
@@ -227,10 +342,10 @@ def _state_names(variable: str, body: list[_Statement]) -> list[str]:
     return names
 
 
-def _check_once(names: list[str], condition: str) -> None:
+def _check_once(kind: str, names: list[str], condition: str) -> None:
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
-        raise ValueError(must("BIF file", condition, variables=repeated))
+        raise ValueError(must(f"{kind} file", condition, variables=repeated))
 
 
 def _table(
@@ -376,14 +491,14 @@ def _named_tables(factors: list[Any]) -> NamedTables:
     return names, [states[name] for name in names], tables
 
 
-def parse_uai(text: str) -> tuple[list[Factor], list[int]]:
+def parse_uai(data: bytes) -> tuple[list[Factor], list[int]]:
     """Read the factors of a model in the UAI format, and the numbers of states.
 
     Both kinds, MARKOV and BAYES, list tables whose last variable runs fastest.
     """
     try:
         # Line breaks only end comments in this format: read it as a stream of words.
-        return _parse(iter(_UAI_COMMENT.sub(" ", text).split()))
+        return _parse(iter(_UAI_COMMENT.sub(" ", _decoded(data)).split()))
     except StopIteration:
         raise ValueError(must("UAI file", "be complete", "It ends early.")) from None
 

@@ -14,8 +14,10 @@ from skcircuits.graphical._formats import (
     NetworkDescription,
     named_file,
     parse_bif,
+    parse_xmlbif,
     read_pgmpy_network,
     write_bif,
+    write_xmlbif,
 )
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.factor_graph import FactorGraph
@@ -112,8 +114,8 @@ class BayesianNetwork(FactorGraph):
         BayesianNetwork
             The network, with the names of its variables and states.
         """
-        with named_file("BIF", path) as text:
-            return BayesianNetwork(**vars(parse_bif(text)))
+        with named_file("BIF", path) as data:
+            return BayesianNetwork(**vars(parse_bif(data)))
 
     def to_bif(self, path: str | PathLike[str]) -> None:
         """Write the network in the Bayesian network interchange format.
@@ -123,16 +125,45 @@ class BayesianNetwork(FactorGraph):
         path : path-like
             The file. Variables without names are called x0, x1, ..., and their states s0, s1, ...
         """
-        # The format knows no numbers: everything has a name in it
+        write_bif(path, self._description())
+
+    @classmethod
+    def from_xmlbif(cls, path: str | PathLike[str]) -> BayesianNetwork:
+        """Read a network in the XML interchange format, XMLBIF 0.3.
+
+        Parameters
+        ----------
+        path : path-like
+            The file. It must not declare entities.
+
+        Returns
+        -------
+        BayesianNetwork
+            The network, with the names of its variables and states.
+        """
+        with named_file("XMLBIF", path) as data:
+            return BayesianNetwork(**vars(parse_xmlbif(data)))
+
+    def to_xmlbif(self, path: str | PathLike[str]) -> None:
+        """Write the network in the XML interchange format, XMLBIF 0.3.
+
+        Parameters
+        ----------
+        path : path-like
+            The file. Variables and states without names get the same ones as by `to_bif`.
+        """
+        write_xmlbif(path, self._description())
+
+    def _description(self) -> NetworkDescription:
+        # Files know no numbers: everything has a name in them
         names = self.variable_names or [f"x{v}" for v in range(len(self.parents))]
         states = self.state_names or [[f"s{k}" for k in range(n)] for n in self.cardinalities]
-        network = NetworkDescription(
+        return NetworkDescription(
             variable_names=list(names),
             state_names=[list(given) for given in states],
             parents=[list(given) for given in self.parents],
             tables=[np.exp(factor.log_table) for factor in self.factors],
         )
-        write_bif(path, network)
 
     @classmethod
     def from_pgmpy(cls, model: Any) -> BayesianNetwork:

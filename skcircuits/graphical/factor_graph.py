@@ -105,8 +105,8 @@ class FactorGraph(ImmutableMixin, ExactInference):
         FactorGraph
             The model, with its tables as factors.
         """
-        with named_file("UAI", path) as text:
-            return FactorGraph(*parse_uai(text))
+        with named_file("UAI", path) as data:
+            return FactorGraph(*parse_uai(data))
 
     def to_uai(self, path: str | PathLike[str]) -> None:
         """Write the model in the UAI format, which does not include names.

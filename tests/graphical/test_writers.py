@@ -18,9 +18,10 @@ def network():
     return BayesianNetwork(parents, tables, variable_names=names, state_names=states)
 
 
-def test_bif_round_trip_keeps_every_digit(network, tmp_path):
-    network.to_bif(tmp_path / "n.bif")
-    again = BayesianNetwork.from_bif(tmp_path / "n.bif")
+@pytest.mark.parametrize("form", ["bif", "xmlbif"])
+def test_round_trips_keep_every_digit(network, tmp_path, form):
+    getattr(network, f"to_{form}")(tmp_path / "n")
+    again = getattr(BayesianNetwork, f"from_{form}")(tmp_path / "n")
     assert again.parents == network.parents
     assert again.variable_names == network.variable_names
     assert again.state_names == network.state_names
@@ -33,6 +34,27 @@ def test_nameless_networks_get_names(tmp_path):
     again = BayesianNetwork.from_bif(tmp_path / "n.bif")
     assert again.variable_names == ("x0", "x1")
     assert again.state_names[1] == ("s0", "s1")
+
+
+@pytest.mark.parametrize("name", ["a & <b>", "é", '"'])
+def test_marks_of_xml_may_be_names(tmp_path, name):
+    network = BayesianNetwork(
+        [[]], [[0.5, 0.5]], variable_names=[name], state_names=[[name, "]]>"]]
+    )
+    network.to_xmlbif(tmp_path / "n.xml")
+    again = BayesianNetwork.from_xmlbif(tmp_path / "n.xml")
+    assert (again.variable_names, again.state_names) == (
+        network.variable_names,
+        network.state_names,
+    )
+
+
+@pytest.mark.parametrize("name", ["", " a", "a\nb", "a\x00"])
+def test_names_that_xml_cannot_hold(tmp_path, name):
+    network = BayesianNetwork([[]], [[0.5, 0.5]], variable_names=[name])
+    with pytest.raises(ValueError, match="Choose other variable_names"):
+        network.to_xmlbif(tmp_path / "n.xml")
+    assert not (tmp_path / "n.xml").exists()
 
 
 def test_names_that_cannot_be_written(tmp_path):

@@ -67,6 +67,7 @@ def public_methods(thing):
 # They write files, draw, read Python objects of others, or are the business of scikit-learn.
 NOT_CALLED = {
     *("save", "load", "to_uai", "to_bif", "from_uai", "from_bif", "from_psdd", "from_pgmpy"),
+    *("to_xmlbif", "from_xmlbif"),
     *("show", "figure", "get_params", "univariate"),
 }
 

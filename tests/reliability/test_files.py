@@ -33,11 +33,13 @@ def originals(folder):
     """A good file of each format, and what reads it."""
     network = BayesianNetwork([[], [0]], [[0.8, 0.2], [[0.9, 0.1], [0.4, 0.6]]])
     network.to_bif(folder / "a.bif")
+    network.to_xmlbif(folder / "a.xmlbif")
     IsingModel.grid(2, 2).to_uai(folder / "a.uai")
     random_circuit(3).save(folder / "a.npz")
     (folder / "a.psdd").write_text(PSDD)
     return {
         "bif": BayesianNetwork.from_bif,
+        "xmlbif": BayesianNetwork.from_xmlbif,
         "uai": FactorGraph.from_uai,
         "npz": Circuit.load,
         "psdd": Circuit.from_psdd,
