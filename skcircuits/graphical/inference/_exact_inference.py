@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain
+from itertools import chain, product
+from math import prod
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import entr
+from scipy.special import entr, logsumexp
 
 from skcircuits.exceptions import ZeroProbabilityError, must, require_count
 from skcircuits.graphical.factor import Factor
@@ -41,6 +42,8 @@ _MAX_KEPT = 1024
 # Fewer do not pay for a look at one structure for all, which has switches besides.
 _MIN_PATTERNS = 16
 _MIN_REPEATS = 4
+# Joint states of a query that are summed.
+_MAX_JOINT_STATES = 100_000
 # Cells of tables that take as long as the calls for a variable.
 _CELLS_PER_CALL = 2**12
 
@@ -112,6 +115,78 @@ class ExactInference:
             The logarithm; ``-inf`` if the evidence has probability zero.
         """
         return float(self.log_prob_unnormalized(self._evidence_row(evidence))[0])
+
+    def probability(self, query: Mapping[Any, Any], evidence: Evidence = None) -> float:
+        """Compute the probability that some variables have given states.
+
+        Parameters
+        ----------
+        query : mapping
+            ``{variable: state}``, or ``{variable: states}`` with a set or list of states. Variables
+            and states are given by name or number.
+        evidence : mapping or array-like of shape (d,), default=None
+            Observed states.
+
+        Returns
+        -------
+        float
+            The conditional probability of the query.
+
+        Raises
+        ------
+        ZeroProbabilityError
+            If the evidence has probability zero.
+
+        Examples
+        --------
+        >>> from skcircuits.graphical import BayesianNetwork
+        >>> network = BayesianNetwork(
+        ...     [[], [0]],
+        ...     [[0.5, 0.3, 0.2], [[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]]],
+        ...     variable_names=["weather", "street"],
+        ...     state_names=[["sun", "rain", "snow"], ["dry", "wet"]],
+        ... )
+        >>> round(network.probability({"weather": {"rain", "snow"}}, {"street": "wet"}), 3)
+        0.872
+        """
+        if not isinstance(query, Mapping):
+            way_out = "Write {variable: state}."
+            raise TypeError(must("query", "be a mapping", way_out, query=query))
+        row = self._evidence_row(evidence)
+        self._read_possible_rows(row)
+        wanted = [self._read_states(variable, states) for variable, states in query.items()]
+        columns = self._read_variables(list(query))
+        # Variables that are observed already, or whose state does not matter, are no question
+        possible = [
+            states & {int(row[0, v])} if row[0, v] >= 0 else states
+            for v, states in zip(columns, wanted)
+        ]
+        asked = [
+            (v, sorted(states))
+            for v, states in zip(columns, possible)
+            if len(states) < self.cardinalities[v] and np.isnan(row[0, v])
+        ]
+        n_rows = prod(len(states) for _, states in asked)
+        if n_rows > _MAX_JOINT_STATES:
+            condition = f"have at most {_MAX_JOINT_STATES} joint states"
+            way_out = "Ask for fewer variables at once, or compile() and use log_prob_box."
+            raise ValueError(must("query", condition, way_out, n_states=n_rows))
+        if not all(possible):
+            return 0.0
+        rows = np.tile(row, (n_rows, 1))
+        rows[:, [v for v, _ in asked]] = list(product(*(states for _, states in asked)))
+        log_prob = logsumexp(self.log_prob_unnormalized(rows)) - self.log_partition(row)
+        return float(np.exp(min(log_prob, 0.0)))
+
+    def _read_states(self, variable: Any, states: Any) -> set[int]:
+        """Read one state or several."""
+        is_single = isinstance(states, str) or not np.iterable(states)
+        each = [states] if is_single else listed(states, f"states of variable {variable!r}")
+        rows = [self._evidence_row({variable: state}) for state in each]
+        if not rows:
+            raise ValueError(must(f"states of variable {variable!r}", "be at least one", n=0))
+        codes = self._read_rows(np.concatenate(rows))[0]
+        return set(codes[:, self._read_variables([variable])[0]].tolist())
 
     def width(self, evidence: Evidence = None, order: str | Sequence[int] = "auto") -> int:
         """Compute the induced width of variable elimination, which determines its cost.
@@ -341,12 +416,15 @@ default="auto"
         if X is not None:
             states, is_missing = self._read_rows(X)
             table = np.where(is_missing, np.nan, states)
-        # Copies of a row have the same evidence and are solved once.
-        codes, missing = self._read_possible_rows(np.tile(table, (n_samples, 1)))
-        for rows, hidden in missing_patterns(missing):
-            codes[rows] = self._posteriors.all_hidden(hidden).draw(codes[rows], rng)
-        shape = table.shape[1:] if X is None else table.shape
-        return codes.astype(np.float64).reshape(n_samples, *shape)
+        codes, missing = self._read_possible_rows(table)
+        drawn = np.empty((n_samples, *table.shape))
+        for group in self._posteriors.groups(codes, missing) if n_samples else ():
+            posterior = self._posteriors.all_hidden(group.hidden, group.switched)
+            # Copies of a row have the same evidence and are solved once.
+            completed = posterior.draw(np.tile(group.codes, (n_samples, 1)), rng)
+            completed = completed[:, : table.shape[1]]
+            drawn[:, group.rows] = completed.reshape(n_samples, *codes[group.rows].shape)
+        return drawn[:, 0] if X is None else drawn
 
     def _read_variables(self, variables: Sequence[Any]) -> list[int]:
         # Of a mapping, the keys would be taken for variables whose states are not observed

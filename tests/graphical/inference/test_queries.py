@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcircuits.exceptions import ZeroProbabilityError
-from skcircuits.graphical import BayesianNetwork, Factor, FactorGraph
+from skcircuits.graphical import BayesianNetwork, Factor, FactorGraph, IsingModel
 
 
 def random_graph(seed, scale=1.0):
@@ -136,3 +136,96 @@ def test_dataframes_with_names_in_every_query():
             np.testing.assert_array_equal(found, expected)
     drawn, expected = (model.sample(5, X=rows, random_state=0) for rows in (frame, X))
     np.testing.assert_array_equal(drawn, expected)
+
+
+@pytest.fixture
+def named():
+    rng = np.random.default_rng(4)
+    parents = [[], [0], [0, 1], [2]]
+    counts = [2, 3, 4, 2]
+    tables = [
+        rng.dirichlet(np.ones(k), [counts[p] for p in given]) for given, k in zip(parents, counts)
+    ]
+    tables[1][0] = [0.0, 0.4, 0.6]
+    return BayesianNetwork(
+        parents,
+        tables,
+        variable_names=["rain", "wind", "sky", "walk"],
+        state_names=[["no", "yes"], list("abc"), list("pqrs"), ["no", "yes"]],
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "evidence"),
+    [
+        ({"rain": "yes"}, None),
+        ({"rain": "yes", "wind": {"a", "c"}}, {"walk": "no"}),
+        ({0: 1, "sky": [0, "q", 3.0]}, {"walk": 1, "wind": "b"}),
+        ({"wind": {"a", "b", "c"}}, {"sky": "p"}),
+        ({"wind": "a"}, {"rain": "no"}),
+        ({"wind": "a", "rain": "yes"}, {"wind": "b"}),
+        ({"wind": {"a", "b"}, "rain": "yes"}, {"wind": "b"}),
+        ({}, {"walk": "yes"}),
+    ],
+)
+def test_probabilities_of_named_states_are_those_of_all_states(named, query, evidence):
+    states = np.array(list(np.ndindex(2, 3, 4, 2)))
+    mass = np.exp(named.log_prob_unnormalized(states))
+
+    def holds(conditions):
+        is_true = np.ones(len(states), dtype=bool)
+        for variable, wanted in (conditions or {}).items():
+            v = named.variable_names.index(variable) if isinstance(variable, str) else variable
+            several = [wanted] if isinstance(wanted, str | int) else list(wanted)
+            numbers = [
+                named.state_names[v].index(one) if isinstance(one, str) else int(one)
+                for one in several
+            ]
+            is_true &= np.isin(states[:, v], numbers)
+        return is_true
+
+    given = holds(evidence)
+    expected = mass[given & holds(query)].sum() / mass[given].sum()
+    assert_allclose(named.probability(query, evidence), expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"snow": "yes"}, "must be one of"),
+        ({"rain": "maybe"}, "state of variable 'rain' must be one of"),
+        ({"rain": 2}, "be states between 0 and 1"),
+        ({"rain": []}, "states of variable 'rain' must be at least one"),
+        ({"rain": 1, 0: 1}, "must be different"),
+        ({"rain": 0.5}, "be a name or an integer"),
+    ],
+)
+def test_queries_that_the_network_does_not_know(named, query, message):
+    with pytest.raises(ValueError, match=message):
+        named.probability(query)
+
+
+def test_queries_are_mappings_and_given_the_possible(named):
+    with pytest.raises(TypeError, match="query must be a mapping"):
+        named.probability("rain == 'yes'")
+    with pytest.raises(ZeroProbabilityError):
+        named.probability({"walk": "yes"}, {"rain": "no", "wind": "a"})
+    many = IsingModel.grid(1, 3)
+    assert many.probability({v: {0, 1} for v in range(3)}) == 1.0
+    wide = FactorGraph([], [3] * 20)
+    with pytest.raises(ValueError, match="at most 100000 joint states"):
+        wide.probability({v: {0, 1} for v in range(20)})
+
+
+def test_draws_for_many_patterns_of_evidence_share_a_structure():
+    """As by one structure per pattern, and of the right distribution."""
+    rng = np.random.default_rng(0)
+    model = IsingModel.grid(2, 4, couplings=0.4, fields=rng.normal(size=8) / 2)
+    X = model.sample(60, random_state=0)
+    X[rng.random(X.shape) < 0.5] = np.nan
+    codes, missing = model._read_rows(X)
+    assert any(group.switched for group in model._posteriors.groups(codes, missing))
+    drawn = model.sample(4000, X=X, random_state=0)
+    assert (drawn[:, ~np.isnan(X)] == X[~np.isnan(X)]).all()
+    expected = np.array([table[:, 1] for table in model.conditional_marginals(X)]).T
+    assert np.abs(drawn.mean(axis=0) - expected).max() < 0.04
