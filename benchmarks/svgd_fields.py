@@ -12,6 +12,7 @@ the true one, each with its standard error over the trials. They are kept in
 import argparse
 import warnings
 from functools import partial
+from itertools import product
 
 import numpy as np
 from _results import record
@@ -69,6 +70,11 @@ METHODS = {
     "vanilla SVGD": svgd(kernel="global", **PURE),
     "graphical SVGD, pure": svgd(**PURE),
     "graphical SVGD, default": svgd(),
+}
+SCOPE_METHODS = {
+    "exact Monte Carlo": monte_carlo,
+    "vanilla SVGD": svgd(kernel="global", **PURE),
+    "vanilla SVGD, default weight": svgd(kernel="global", preconditioner=None),
 }
 DENSE_METHODS = {
     "exact Monte Carlo": monte_carlo,
@@ -134,18 +140,17 @@ def sparsity(arguments):
 
 
 def figure1(arguments):
-    """Figure 1: variance of N(0, I) estimated by 100 particles, in the dimension."""
-    methods = {name: METHODS[name] for name in METHODS if name != "Langevin"}
+    """Figure 1: variance of N(0, I) by the number of particles and of coordinates of a kernel."""
     found = {}
-    for d in (1, 2, 5, 10, 20, 50, 100):
+    for n, d in product(arguments.n, (1, 2, 5, 10, 20, 50, 100)):
 
         def make_field(rng, d=d):
             return GaussianMRF(np.eye(d), np.zeros(d))
 
-        found[d] = compare(f"figure1 {d}", make_field, methods, 100, arguments.trials)
-        print_table(f"N(0, I), d = {d}, n = 100", GaussianErrors.columns, found[d])
+        found[d] = compare(f"figure1 {n} {d}", make_field, SCOPE_METHODS, n, arguments.trials)
+        print_table(f"N(0, I), d = {d}, n = {n}", GaussianErrors.columns, found[d])
     if arguments.picture:
-        draw(found, methods, GaussianErrors.columns, "dimension", arguments.picture)
+        draw(found, SCOPE_METHODS, GaussianErrors.columns, "dimension", arguments.picture)
 
 
 def draw(found, methods, columns, abscissa, picture):

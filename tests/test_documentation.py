@@ -117,6 +117,22 @@ def test_the_installation_includes_what_the_first_example_reads():
         assert "pip install . pandas" in text
 
 
+def test_commands_name_benchmarks_and_their_options():
+    """A number is reproduced by a command that exists, with options that the script declares."""
+    wrong = []
+    for page in [ROOT / "README.md", *(ROOT / "doc").rglob("*.md")]:
+        found = re.findall(r"`(python\s[^`]*)`|^(python .*)$", page.read_text("utf-8"), re.M)
+        for command in (" ".join(quoted.split()) or line for quoted, line in found):
+            script = re.match(r"python (?:-m )?benchmarks[./](\w+)", command)
+            if not script:
+                continue
+            path = ROOT / "benchmarks" / f"{script[1]}.py"
+            source = path.read_text("utf-8") if path.exists() else ""
+            options = re.findall(r"(?<=\s)--[\w-]+", command)
+            wrong += [command] * (not all(f'"{name}"' in source for name in options) or not source)
+    assert not wrong, "\n".join(wrong)
+
+
 def code_lines(code):
     """Lines of a block that are neither blank nor a comment."""
     lines = map(str.strip, code.splitlines())
