@@ -372,7 +372,7 @@ class HiddenChowLiuDensity(ValidationMixin, StatesMixin, CircuitDensity):
             for joint in shapes:
                 reached = -np.inf
                 for n_states in numbers:
-                    shaped = replace(tried, joint_columns=joint)
+                    shaped = tried.with_joint_columns(joint)
                     context = context_of[joint, n_states]
                     result = self._learn(shaped, n_states, shown, generator, context)
                     # Probabilities of cells and densities of joint columns cannot be compared
@@ -393,7 +393,7 @@ class HiddenChowLiuDensity(ValidationMixin, StatesMixin, CircuitDensity):
                 # without joint columns more states are needed, not fewer
                 numbers = [n for n in numbers if n >= self.n_latent_states_]
             if tried is not latent:
-                latent = replace(latent, joint_columns=self.joint_columns_)
+                latent = latent.with_joint_columns(self.joint_columns_)
                 best = self._learn(latent, self.n_latent_states_, rows, generator, last)
         return best
 

@@ -20,6 +20,7 @@ from scipy.special import xlogy
 
 from skcircuits.circuits import PiecewisePolynomial
 from skcircuits.circuits.inputs.polynomial._pieces import basis_cdf
+from skcircuits.circuits.inputs.polynomial.piecewise_polynomial import linked_histogram
 from skcircuits.learning._polynomials import (
     Density,
     PolynomialSettings,
@@ -427,14 +428,14 @@ class ColumnCells:
 
     def unit(self, probabilities: FloatArray) -> PiecewisePolynomial:
         """The histogram with these probabilities (n_cells,) as an input unit."""
-        return PiecewisePolynomial(
+        return linked_histogram(
             self.column.variable,
-            self.edges,
-            probabilities[self._n_atoms : -2],
-            self.column.atoms,
-            probabilities[: self._n_atoms],
-            probabilities[-2:],
-            [self._tail_scale] * 2,
+            weights=probabilities[self._n_atoms : -2].copy(),
+            atom_masses=probabilities[: self._n_atoms],
+            knots=self.edges,
+            atoms=self.column.atoms,
+            tail_masses=probabilities[-2:].copy(),
+            tail_scales=np.full(2, self._tail_scale),
         )
 
 

@@ -18,7 +18,7 @@ from skcircuits.circuits import Categorical, Circuit, Indicator, Sum
 from skcircuits.circuits.structure.units import Unit
 from skcircuits.numerics._arrays import logsumexp, safe_log
 from skcircuits.numerics._random import RowStreams
-from skcircuits.parallel import memory_bound_chunks
+from skcircuits.parallel import memory_bound_chunks, row_slices
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.trees._trees import (
     InputMaker,
@@ -35,6 +35,7 @@ from skcircuits.trees._trees import (
 
 # States per variable from which on sparse products take less time than dense ones
 _MANY_STATES = 32
+_BLOCK_PAIRS = 1 << 16  # of states whose information is computed at once
 _MAX_SINGLE = 1 << 24  # single precision counts so far
 _N_INDEPENDENT_STEPS = 10  # EM steps with independent variables before trees are learned
 _MAX_COMPLETIONS = 4  # of a row
@@ -262,19 +263,31 @@ def observed_information(
 def _observed_pairs(pairs: FloatArray, layout: StateLayout, pseudo_count: float) -> FloatArray:
     """Turn counts of rows into the joint table of each pair of variables."""
     uniform = 1.0 / layout.cardinalities[layout.owner]
-    pairs += pseudo_count * np.outer(uniform, uniform)
-    totals = layout.sum_states(layout.sum_states(pairs).T).T[layout.owner][:, layout.owner]
-    pairs /= np.where(totals > 0, totals, 1.0)
+    for some in _blocks(layout):
+        pairs[some] += pseudo_count * (uniform[some, None] * uniform)
+    totals = layout.sum_states(layout.sum_states(pairs).T).T
+    totals = np.where(totals > 0, totals, 1.0)
+    for some in _blocks(layout):
+        pairs[some] /= totals[layout.owner[some]][:, layout.owner]
     return pairs
+
+
+def _blocks(layout: StateLayout) -> list[slice]:
+    """Blocks of states whose pairs with all others stay in the cache."""
+    return row_slices(layout.n_states, max(1, _BLOCK_PAIRS // layout.n_states))
 
 
 def _pair_information(pairs: FloatArray, layout: StateLayout) -> FloatArray:
     """Mutual information of each pair table, (n_variables, n_variables)."""
     # rows[a, v]: probability of state a in the table with variable v.
-    rows = layout.sum_states(pairs)[:, layout.owner]
-    product = rows * rows.T
-    ratio = np.divide(pairs, product, out=np.ones_like(pairs), where=pairs > 0)
-    information = layout.sum_states(layout.sum_states(pairs * np.log(ratio)).T).T
+    rows = layout.sum_states(pairs)
+    terms = np.empty_like(rows)
+    for some in _blocks(layout):
+        own = pairs[some]
+        product = rows[some][:, layout.owner] * rows.T[layout.owner[some]]
+        ratio = np.divide(own, product, out=np.ones_like(own), where=own > 0)
+        terms[some] = layout.sum_states(own * np.log(ratio))
+    information = layout.sum_states(terms.T).T
     np.fill_diagonal(information, 0.0)
     return np.maximum(information, 0.0)
 

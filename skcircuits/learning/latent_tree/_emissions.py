@@ -25,6 +25,7 @@ from skcircuits.learning._columns import (
     ColumnCells,
     MixedColumn,
     describe_column,
+    sharp_breaks,
     standardized,
 )
 from skcircuits.learning.gaussian_mixture._full_gaussians import (
@@ -38,6 +39,7 @@ from skcircuits.numerics._arrays import finite_peaks
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._patterns import group_patterns
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.trees._chow_liu import observed_information
 from skcircuits.trees._trees import StateLayout
 
 
@@ -60,6 +62,36 @@ class LatentRows:
         if self.facts is None:
             return describe_column(column, self.X[:, column], self.weight, 0)
         return self.facts[column]
+
+    @cached_property
+    def information(self) -> FloatArray:
+        """Mutual information (n_variables, n_variables) of each pair of columns."""
+        return observed_information(self.states, self.layout, sample_weight=self.weight)
+
+    @cached_property
+    def numerical(self) -> dict[int, ColumnCells]:
+        """Cells of each numerical column."""
+        columns = np.flatnonzero(~self.is_categorical).tolist()
+        seen = [~np.isnan(self.X[:, v]) & (self.weight > 0) for v in columns]
+        cells = ColumnCells.fit_all(
+            [self.fact(v) for v in columns],
+            [self.X[own, v] for v, own in zip(columns, seen, strict=True)],
+            [self.weight[own] for own in seen],
+        )
+        return {v: own.broken(self._breaks(v)) for v, own in zip(columns, cells, strict=True)}
+
+    def _breaks(self, column: int) -> FloatArray:
+        """Numbers of a column at which the frequencies of any categories jump."""
+        categories = self.X.T[self.is_categorical]
+        found = [sharp_breaks(self.X[:, column], codes, self.weight) for codes in categories]
+        return np.unique(np.concatenate([np.empty(0), *found]))
+
+    def with_joint_columns(self, joint_columns: tuple[tuple[int, ...], ...]) -> LatentRows:
+        """The same rows with other groups of columns."""
+        rows = replace(self, joint_columns=joint_columns)
+        # Of wide tables with few rows they take longer than many iterations
+        vars(rows).update(information=self.information, numerical=self.numerical)
+        return rows
 
     def take(self, indices: IntArray) -> LatentRows:
         """Select rows by indices (m,)."""
@@ -173,6 +205,18 @@ class Emissions:
     def encode(self, X: FloatArray) -> FloatArray:
         """Cells of categories and numbers (n, d), standard units of joint columns."""
         return encode_cells(X, self.numerical, self.joint)
+
+    def log_densities(self, X: FloatArray) -> FloatArray:
+        """Log densities (n,) of rows (n, d) relative to those of their cells and standard units.
+
+        Of columns on a grid per step.
+        """
+        total = np.zeros(len(X))
+        for column, cells in self.numerical.items():
+            total += np.nan_to_num(cells.log_densities(X[:, column]))
+        for group in self.joint.values():
+            total += ~np.isnan(X[:, group.columns]) @ np.log(group.steps / group.scale)
+        return total
 
     def evidence(self, codes: FloatArray) -> Evidence:
         """Quantities of rows (n, d) that the two methods below use."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from skcircuits.circuits import Circuit, Product, Sum
 from skcircuits.circuits.structure.units import Unit
-from skcircuits.learning._columns import ColumnCells, rank_fractions, sharp_breaks
+from skcircuits.learning._columns import rank_fractions
 from skcircuits.learning.gaussian_mixture._full_gaussians import joined_sums
 from skcircuits.learning.latent_tree._emissions import (
     Emissions,
@@ -38,7 +38,6 @@ from skcircuits.learning.latent_tree._emissions import (
 )
 from skcircuits.numerics._patterns import k_means, nearest_centres
 from skcircuits.protocols import FloatArray, IntArray
-from skcircuits.trees._chow_liu import observed_information
 from skcircuits.trees._trees import (
     children_of,
     maximum_spanning_tree,
@@ -269,12 +268,11 @@ class LatentStep:
         """Weighted mean log density of rows (n, d), of columns on a grid per step."""
         emissions = self.tree.emissions
         groups = {first: group.within_steps() for first, group in emissions.joint.items()}
-        tree = replace(self.tree, emissions=replace(emissions, joint=groups))
-        log_density = tree.circuit().log_prob(X)
-        for group in groups.values():
-            # A probability of a step over its width is a density: comparable with other models
-            log_density += ~np.isnan(X[:, group.columns]) @ np.log(group.steps)
-        return float(weight @ log_density / weight.sum())
+        # To compile the circuit for this would take longer than some iterations
+        precise = replace(emissions, joint=groups, dtype=np.float64)
+        tree = replace(self.tree, emissions=precise)
+        log_prob = BeliefPropagation(tree).log_prob(tree, precise.encode(X))
+        return float(weight @ (log_prob + precise.log_densities(X)) / weight.sum())
 
 
 def learn_latent_tree(
@@ -314,34 +312,15 @@ def learn_latent_tree(
 
 def _emissions(rows: LatentRows, n_states: int) -> tuple[Emissions, FloatArray]:
     """Emissions that do not depend on the latent states yet, and the cells of the rows."""
-    columns = np.flatnonzero(~rows.is_categorical).tolist()
-    seen = [~np.isnan(rows.X[:, v]) & (rows.weight > 0) for v in columns]
-    values = [rows.X[own, v] for v, own in zip(columns, seen, strict=True)]
-    weights = [rows.weight[own] for own in seen]
-    described = [rows.fact(v) for v in columns]
-    facts = dict(zip(columns, described, strict=True))
     joint = {
-        group[0]: JointNormals.start(group, [facts[v] for v in group], rows.X, n_states)
+        group[0]: JointNormals.start(group, [rows.fact(v) for v in group], rows.X, n_states)
         for group in rows.joint_columns
     }
-    alone = [i for i, v in enumerate(columns) if not any(v in g for g in rows.joint_columns)]
-    cells = ColumnCells.fit_all(
-        [described[i] for i in alone], [values[i] for i in alone], [weights[i] for i in alone]
-    )
-    numerical = {
-        columns[i]: own.broken(_breaks(rows, columns[i]))
-        for i, own in zip(alone, cells, strict=True)
-    }
+    together = {v for group in rows.joint_columns for v in group}
+    numerical = {v: own for v, own in rows.numerical.items() if v not in together}
     codes = encode_cells(rows.X, numerical, joint)
     sizes = rows.layout.cardinalities
     return Emissions.marginals(sizes, numerical, codes, rows.weight, n_states, joint), codes
-
-
-def _breaks(rows: LatentRows, column: int) -> FloatArray:
-    """Numbers of a column at which the frequencies of any categories jump."""
-    categories = rows.X.T[rows.is_categorical]
-    found = [sharp_breaks(rows.X[:, column], codes, rows.weight) for codes in categories]
-    return np.unique(np.concatenate([np.empty(0), *found]))
 
 
 def _step_sizes(schedule: LatentSchedule, n_rows: int, batch_rows: int) -> Iterator[FloatArray]:
@@ -374,9 +353,8 @@ def start_latent_tree(
     rng: np.random.Generator,
 ) -> tuple[LatentTree, LatentTotals]:
     """Start from the Chow-Liu tree and hard clusters."""
-    information = observed_information(rows.states, rows.layout, sample_weight=rows.weight)
-    vertices, vertex = _vertices(len(information), rows.joint_columns)
-    information = _of_groups(information, vertex, len(vertices))
+    vertices, vertex = _vertices(len(rows.information), rows.joint_columns)
+    information = _of_groups(rows.information, vertex, len(vertices))
     edges = root_at_center(maximum_spanning_tree(information))
     parents = vertices[vertex]  # of a joint column: the column that represents it
     parents[vertices] = np.where(edges < 0, -1, vertices[edges])
