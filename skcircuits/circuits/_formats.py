@@ -36,9 +36,8 @@ import numpy as np
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import Bernoulli, Categorical, Indicator
 from skcircuits.circuits.inputs.base import (
+    FAMILIES,
     InputUnit,
-    family_of_name,
-    registered_names,
     require_registered,
 )
 from skcircuits.circuits.structure.units import (
@@ -153,7 +152,7 @@ def _member(archive: Mapping[str, Any], name: str) -> np.ndarray:
 
 def _names(family: str) -> list[str]:
     """Names of the arrays that hold the parameters of a family."""
-    parameters = signature(family_of_name(family)).parameters
+    parameters = signature(FAMILIES[family]).parameters
     return [f"{family}.{name}.{part}" for name in parameters for part in ("values", "shapes")]
 
 
@@ -169,7 +168,7 @@ def _check_header(array: np.ndarray) -> list[str]:
             f"The version of a circuit file must be one of 1, ..., {VERSION}; got "
             f"version={version!r}. Install a newer skcircuits to read it."
         )
-    known = registered_names()
+    known = sorted(FAMILIES)
     unknown = set(header["families"]) - set(known)
     if unknown:
         raise CircuitFileError(
@@ -185,7 +184,7 @@ def _rebuild(arrays: Mapping[str, np.ndarray], families: list[str]) -> Unit:
     kinds = arrays["kinds"]
     leaves = {name: iter(_unpack(name, arrays)) for name in families}
     names = [families[kind - INPUT] for kind in kinds.tolist() if kind >= INPUT]
-    inputs: list[Unit] = [family_of_name(name)(**next(leaves[name])) for name in names]
+    inputs: list[Unit] = [FAMILIES[name](**next(leaves[name])) for name in names]
     units = UnitList(
         np.minimum(kinds, INPUT),
         arrays["n_children"].astype(np.int64),

@@ -305,10 +305,7 @@ def _variable(head: _Statement) -> str:
 
 
 def _family(head: _Statement) -> tuple[str, list[str]]:
-    """Read ``probability ( child | parents )``.
-
-    The bar may touch the adjacent names, and JavaBayes writes none: it is mere space in BIF 0.15.
-    """
+    """Read ``probability ( child | parents )``; the bar may be missing, as JavaBayes writes it."""
     names: _Statement = []
     for token in head[2:-1]:
         # A bar within quotes is part of a name: only plain tokens are divided at it
@@ -492,10 +489,7 @@ def _named_tables(factors: list[Any]) -> NamedTables:
 
 
 def parse_uai(data: bytes) -> tuple[list[Factor], list[int]]:
-    """Read the factors of a model in the UAI format, and the numbers of states.
-
-    Both kinds, MARKOV and BAYES, list tables whose last variable runs fastest.
-    """
+    """Factors and numbers of states of a UAI file, MARKOV or BAYES, the last variable fastest."""
     try:
         # Line breaks only end comments in this format: read it as a stream of words.
         return _parse(iter(_UAI_COMMENT.sub(" ", _decoded(data)).split()))

@@ -197,18 +197,7 @@ class BayesianNetwork(FactorGraph):
         )
 
     def soften(self, amount: float) -> BayesianNetwork:
-        """Mix every conditional distribution with the uniform one.
-
-        Parameters
-        ----------
-        amount : float
-            Fraction of the uniform distribution, in (0, 1].
-
-        Returns
-        -------
-        BayesianNetwork
-            A positive network that is close to this one.
-        """
+        """Mix every conditional distribution with the uniform one, so that none has a zero."""
         if not (is_number(amount) and 0 < amount <= 1):
             raise ValueError(must("amount", "be in (0, 1]", amount=amount))
         # Rows, not whole tables: each conditional distribution stays normalised.

@@ -272,21 +272,24 @@ def _newton_step(
     step = renewed.smooth(scores)
     slope = float(scores @ step)
 
-    draws = renewed.inverse_transform(noise)
-
-    def slope_at(t: float) -> float:
-        return float(np.asarray(grad_log_prob(draws + t * step)).mean(axis=0) @ step)
-
-    length = step_length(slope_at, slope)
+    length = step_length(grad_log_prob, renewed.inverse_transform(noise), step, slope)
     change = max(float(np.abs(values - 1.0).max()), length * np.sqrt(max(slope, 0.0)))
     return replace(renewed, center=metric.center + length * step), change
 
 
-def step_length(slope_at: Callable[[float], float], slope: float) -> float:
-    """Halve a step along an ascent direction until it does not overshoot by far."""
+def step_length(
+    grad_log_prob: Callable[[FloatArray], FloatArray],
+    points: FloatArray,
+    step: FloatArray,
+    slope: float,
+) -> float:
+    """Halve a step from all points (n, d) until it does not overshoot by far."""
     length = 1.0
-    # Without the density itself: the slope along the step may change its sign, not grow.
-    while length > 1e-6 and not abs(slope_at(length)) <= 0.9 * slope:
+    while length > 1e-6:
+        ahead = np.asarray(grad_log_prob(points + length * step)).mean(axis=0) @ step
+        # Without the density itself: the slope along the step may change its sign, not grow.
+        if abs(float(ahead)) <= 0.9 * slope:
+            break
         length /= 2.0
     return length
 
@@ -492,12 +495,7 @@ def fit_sparse_metric(
             slope = float(score @ step)
             if not np.isfinite(slope):
                 return None
-            origin = center + draws
-
-            def slope_at(t: float, at: FloatArray = origin, step: FloatArray = step) -> float:
-                return float(np.asarray(grad_log_prob(at + t * step)).mean(axis=0) @ step)
-
-            length = step_length(slope_at, slope)
+            length = step_length(grad_log_prob, center + draws, step, slope)
             center = center + length * step
             is_near = length * np.sqrt(max(slope, 0.0)) < TOLERANCE * np.sqrt(len(center))
             if is_near and len(draws) > 1:

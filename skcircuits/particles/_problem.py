@@ -458,19 +458,14 @@ class SVGDProblem:
         self, particles: FloatArray, metric: Metric | SparseMetric | None
     ) -> Diagnosis | None:
         """Compare any number of particles; None where no draws represent the target."""
-        found = self._diagnose_gaussian(particles, metric, np.random.default_rng(0))
-        if found is None:
-            found = self._diagnose_by_draws(particles, metric, np.random.default_rng(0))
-        return found
+        found = self._diagnose_gaussian(particles, metric)
+        return self._diagnose_by_draws(particles, metric) if found is None else found
 
     def _diagnose_gaussian(
-        self,
-        particles: FloatArray,
-        metric: Metric | SparseMetric | None,
-        rng: np.random.Generator,
+        self, particles: FloatArray, metric: Metric | SparseMetric | None
     ) -> Diagnosis | None:
         """Compare particles with the target if it is Gaussian; None where it is not."""
-        particles = particles.astype(np.float64)
+        particles, rng = particles.astype(np.float64), np.random.default_rng(0)
         found = metric if isinstance(metric, SparseMetric) else self._gaussian(particles)
         if found is None:
             return None
@@ -502,16 +497,13 @@ class SVGDProblem:
         return replace(found, center=center + found.smooth(score)[0])
 
     def _diagnose_by_draws(
-        self,
-        particles: FloatArray,
-        metric: Metric | SparseMetric | None,
-        rng: np.random.Generator,
+        self, particles: FloatArray, metric: Metric | SparseMetric | None
     ) -> Diagnosis | None:
         """Compare particles with draws from all modes; None where these are of no use."""
         d = self.n_coordinates
         if d > MAX_LEARNED or isinstance(metric, SparseMetric):
             return None
-        particles = particles.astype(np.float64)
+        particles, rng = particles.astype(np.float64), np.random.default_rng(0)
         scales = DiagonalMetric.of_particles(particles) if metric is None else metric
         target, starts = self._transformed(scales), points_around(particles, scales, rng)
         n_known, draws = 0, None

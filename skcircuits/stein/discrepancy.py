@@ -317,9 +317,7 @@ def stein_test(
         return SteinTestResult(statistic, 0.0)
     signs = sign_chains(n_bootstrap, len(rows), change_probability, as_generator(random_state))
     bootstrap = off_diagonal_means(K, which, signs)
-    # The sample itself counts as one of the draws: no bootstrap gives a p-value of zero.
-    pvalue = (1 + np.count_nonzero(bootstrap >= statistic)) / (1 + n_bootstrap)
-    return SteinTestResult(statistic, float(pvalue))
+    return SteinTestResult(statistic, _pvalue(bootstrap, statistic))
 
 
 def check_test_arguments(
@@ -635,6 +633,7 @@ def _signed_means(
 
 
 def _pvalue(bootstrap: FloatArray, observed: float) -> float:
+    # The sample itself counts as one of the draws: no bootstrap gives a p-value of zero.
     return float((1 + np.count_nonzero(bootstrap >= observed)) / (1 + len(bootstrap)))
 
 

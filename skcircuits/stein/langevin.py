@@ -52,20 +52,7 @@ class InverseMultiquadric(ImmutableMixin):
             raise ValueError(must("exponent", "be between -1 and 0", exponent=self.exponent))
 
     def __call__(self, X: FloatArray, Y: FloatArray) -> FloatArray:
-        """Evaluate the kernel.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-            Rows.
-        Y : ndarray of shape (m, d)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n, m)
-            Kernel values.
-        """
+        """Kernel values (n, m) of rows X (n, d) and Y (m, d)."""
         X, Y = float_array(X, "X"), float_array(Y, "Y")
         center = Y.mean(axis=0) if len(Y) else 0.0
         return self.profile(_squared_distances(X - center, Y - center))[0]

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
-from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.engine._plan import Plan, remembered
 from skcircuits.circuits.inputs import InputLayer, NumericalLayer
 from skcircuits.circuits.inputs.base import Conditionals
 from skcircuits.circuits.structure.units import Scope
@@ -115,14 +115,11 @@ def linear_values(plan: Plan, X: FloatArray, evidence: Evidence | None = None) -
     return values if (values[plan.root] >= MIN_ROOT).all() else None
 
 
+@remembered
 def can_be_linear(plan: Plan) -> bool:
     """Tell whether values of scaled inputs stay in [0, 1]: in smooth, decomposable, normalised
     circuits whose continuous units meet no units of other layers in their scopes.
     """
-    return plan.remember("can_be_linear", lambda: _can_be_linear(plan))
-
-
-def _can_be_linear(plan: Plan) -> bool:
     # Without evidence every input is one, and scaled inputs are never more.
     nothing = np.full((1, plan.n_columns), np.nan)
     # Weights add up to one up to rounding.

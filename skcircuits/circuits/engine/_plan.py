@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -179,6 +179,16 @@ class Plan:
 def compile_plan(root: Unit) -> Plan:
     """Compile a symbolic circuit."""
     return compile_list(UnitList.of(topological_order(root)))
+
+
+def remembered(derive: Callable[[Plan], _Item]) -> Callable[[Plan], _Item]:
+    """Decorate a function of a plan, whose result each plan keeps."""
+
+    @wraps(derive)
+    def derive_once(plan: Plan) -> _Item:
+        return plan.remember(derive, lambda: derive(plan))
+
+    return derive_once
 
 
 def compile_list(units: UnitList) -> Plan:

@@ -35,7 +35,8 @@ WriteMasses = Callable[[Rows, FloatArray], object]
 _Family = TypeVar("_Family", bound="type[InputUnit]")
 _Rule = TypeVar("_Rule", bound=Callable[..., Any])
 
-_FAMILIES: dict[str, type[InputUnit]] = {}
+#: Registered families of input units by name.
+FAMILIES: dict[str, type[InputUnit]] = {}
 
 
 @dataclass(frozen=True)
@@ -581,27 +582,17 @@ def register_input_unit(family: _Family) -> _Family:
             must(what, condition, family=family.__name__, missing=missing or ["layer_type"])
         )
     # Files name families: two of one name could not be told apart
-    if _FAMILIES.setdefault(family.__name__, family) is not family:
+    if FAMILIES.setdefault(family.__name__, family) is not family:
         raise ValueError(
             must("names of families", "differ", "Rename the class.", name=family.__name__)
         )
     return family
 
 
-def family_of_name(name: str) -> type[InputUnit]:
-    """Registered family of a name; ``KeyError`` where there is none."""
-    return _FAMILIES[name]
-
-
-def registered_names() -> list[str]:
-    """Names of the registered families, sorted."""
-    return sorted(_FAMILIES)
-
-
 def require_registered(families: Collection[type]) -> None:
     """Refuse units of families that no file can name."""
     unknown = {family.__name__ for family in families} - {
-        name for name, family in _FAMILIES.items() if family in families
+        name for name, family in FAMILIES.items() if family in families
     }
     if unknown:
         condition = "be registered"

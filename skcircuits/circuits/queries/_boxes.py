@@ -32,7 +32,7 @@ from skcircuits.circuits.engine._passes import (
     run_steps,
     trace,
 )
-from skcircuits.circuits.engine._plan import Plan, compile_plan
+from skcircuits.circuits.engine._plan import Plan, compile_plan, remembered
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.inputs.base import InputLayer, per_column
 from skcircuits.circuits.inputs.restriction import (
@@ -79,7 +79,7 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
     # No box has a probability under the zero function, which has no marginals either
     if np.isneginf(log_whole):
         return result
-    normalised = plan.remember("normalised", lambda: _normalised(plan))
+    normalised = _normalised(plan)
     log_factor = 0.0 if normalised is plan else log_whole
     bounded = ~(np.isnan(box.lower) & np.isnan(box.upper))
     for variable, allowed in box.states.items():
@@ -92,6 +92,7 @@ def log_box_probability(plan: Plan, box: Box) -> FloatArray:
     return result
 
 
+@remembered
 def _normalised(plan: Plan) -> Plan:
     """The plan itself where all of its units integrate to one, otherwise such a plan."""
     nothing = np.full((1, plan.n_columns), np.nan)

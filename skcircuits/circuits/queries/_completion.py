@@ -35,7 +35,7 @@ from skcircuits.circuits.engine._passes import (
     log_values,
     trace,
 )
-from skcircuits.circuits.engine._plan import Plan
+from skcircuits.circuits.engine._plan import Plan, remembered
 from skcircuits.circuits.engine._transformations import tabulated
 from skcircuits.circuits.inputs.base import DiscreteInputLayer, StateFlows
 from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS
@@ -257,14 +257,11 @@ def searched_completion(plan: Plan, X: FloatArray) -> FloatArray:
     return result
 
 
+@remembered
 def rows_have_several_trees(plan: Plan) -> bool:
     """Tell whether some draws have several induced trees, without which max-product is exact; a
     proof of determinism, over all pairs of children, may take longer than a search.
     """
-    return plan.remember("rows_have_several_trees", lambda: _draws_have_several_trees(plan))
-
-
-def _draws_have_several_trees(plan: Plan) -> bool:
     if not plan.sum_layers:
         return False
     rows = sample(plan, _N_DRAWS, np.random.default_rng(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -61,7 +62,41 @@ class ContinuousFactor:
         object.__setattr__(self, "variables", variables)
 
 
-class ContinuousMarkovNetwork(ImmutableMixin):
+class ContinuousModel(ImmutableMixin, ABC):
+    """An unnormalised density over real coordinates, given by its logarithm and its score."""
+
+    @abstractmethod
+    def grad_log_prob(self, X: ArrayLike) -> FloatArray:
+        """Compute the score.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_coordinates)
+            Points.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_coordinates)
+            Gradients of the log density.
+        """
+
+    @abstractmethod
+    def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
+        """Compute the log density up to a constant.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_coordinates)
+            Points.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log density up to a constant.
+        """
+
+
+class ContinuousMarkovNetwork(ContinuousModel):
     """The density p(x) ∝ exp(Σ log factors).
 
     Variables are neighbours if they occur in the same factor.
@@ -152,18 +187,7 @@ class ContinuousMarkovNetwork(ImmutableMixin):
         return neighbor_lists(sparse.csr_array((np.ones(row.size), (row, column)), shape=shape))
 
     def grad_log_prob(self, X: ArrayLike) -> FloatArray:
-        """Compute the score, the sum of the gradients of the factors.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_variables)
-            Points.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_variables)
-            Score.
-        """
+        """Compute the score, the sum of the gradients of the factors."""
         X = float_array(X, "X")
         # Coordinates first, so that a sparse product adds up all groups of a factor
         scores = np.zeros((self.n_variables, len(X)))
@@ -173,24 +197,13 @@ class ContinuousMarkovNetwork(ImmutableMixin):
         return scores.T
 
     def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
-        """Compute the sum of the logarithms of the factors.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_variables)
-            Points.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Log density up to a constant.
-        """
+        """Compute the sum of the logarithms of the factors."""
         X = float_array(X, "X")
         values = [factor.log_value(X[:, factor.variables]).sum(axis=1) for factor in self.factors]
         return np.sum(values, axis=0)
 
 
-class GaussianMRF(ImmutableMixin):
+class GaussianMRF(ContinuousModel):
     """The density p(x) ∝ exp(linear·x - ½ xᵀ precision x).
 
     Coordinates i and j are neighbours if ``precision[i, j]`` is not zero. Gradients take one sparse
@@ -289,18 +302,7 @@ class GaussianMRF(ImmutableMixin):
         return float(constant - half_log_determinant)
 
     def grad_log_prob(self, X: ArrayLike) -> FloatArray:
-        """Compute the score, linear - precision x.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_coordinates)
-            Points.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_coordinates)
-            Score in the precision of X.
-        """
+        """Compute the score, linear - precision x, in the precision of X."""
         X = self._checked(single_or_double(X, "X"))
         columns = np.ascontiguousarray(X.T)
         precision = self._single_precision if X.dtype == np.float32 else self._precision
@@ -309,18 +311,7 @@ class GaussianMRF(ImmutableMixin):
         return scores.T
 
     def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
-        """Compute linear·x - ½ xᵀ precision x.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_coordinates)
-            Points.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Log density up to a constant.
-        """
+        """Compute linear·x - ½ xᵀ precision x."""
         X = self._checked(float_array(X, "X"))
         return X @ self.linear - 0.5 * np.einsum("nd,nd->n", X, (self._precision @ X.T).T)
 

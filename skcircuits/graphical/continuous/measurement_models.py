@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from skcircuits.exceptions import must, require, require_count
+from skcircuits.graphical.continuous.markov_fields import ContinuousModel
 from skcircuits.numerics._arrays import (
     float_array,
     integer_array,
@@ -20,13 +21,13 @@ from skcircuits.numerics._arrays import (
     single_or_double,
 )
 from skcircuits.numerics._random import as_generator
-from skcircuits.protocols import FloatArray, ImmutableMixin, IntArray
+from skcircuits.protocols import FloatArray, IntArray
 
 # The distance has no gradient where two nodes coincide; its square plus this one has.
 SQUARED_DISTANCE_FLOOR = 1e-12
 
 
-class SensorNetwork(ImmutableMixin):
+class SensorNetwork(ContinuousModel):
     """Posterior of sensor positions given measured distances.
 
     A measured distance is the true one plus Gaussian noise::
@@ -158,18 +159,7 @@ class SensorNetwork(ImmutableMixin):
         return list(np.arange(2 * self.n_sensors).reshape(-1, 2))
 
     def grad_log_prob(self, X: ArrayLike) -> FloatArray:
-        """Compute the score.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, 2 * n_sensors)
-            Positions.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2 * n_sensors)
-            Score in the precision of X.
-        """
+        """Compute the score at positions (n_samples, 2 * n_sensors), in the precision of X."""
         positions = self._by_sensor(X)
         gaps, lengths = self._gaps(positions)
         # Over the length: gaps are not of length one
@@ -186,18 +176,7 @@ class SensorNetwork(ImmutableMixin):
         return scores.reshape(2 * self.n_sensors, -1).T
 
     def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
-        """Compute the log density up to a constant.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, 2 * n_sensors)
-            Positions.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Log density.
-        """
+        """Compute the log density of positions (n_samples, 2 * n_sensors) up to a constant."""
         positions = self._by_sensor(X).astype(np.float64)
         _, lengths = self._gaps(positions)
         misfit = (lengths - self.distances[:, None]) / self.noise
@@ -318,10 +297,8 @@ def _two_columns(values: Any, name: str) -> Any:
 def _embed_by_graph_distances(
     pairs: IntArray, lengths: FloatArray, anchors: FloatArray, n_free: int
 ) -> FloatArray:
-    """Embed free nodes in the plane so that straight lines resemble shortest paths.
-
-    Every connected component is embedded by classical scaling, then turned, mirrored and
-    scaled onto its anchors; fewer than three leave its orientation to chance.
+    """Classical scaling of shortest paths of each component, turned, mirrored and scaled onto its
+    anchors, of which fewer than three leave its orientation to chance.
     """
     n_nodes = n_free + len(anchors)
     graph = sparse.csr_array((lengths, tuple(pairs.T)), (n_nodes, n_nodes))
@@ -360,7 +337,7 @@ def _align(points: FloatArray, source: FloatArray, target: FloatArray) -> FloatA
     return scale * (points - centre) @ (left @ right) + goal
 
 
-class CrowdsourcingModel(ImmutableMixin):
+class CrowdsourcingModel(ContinuousModel):
     """Posterior of items, biases and log variances given the estimates of a crowd.
 
     Worker j estimates item i as ``r_ij = x_i + b_j + sqrt(v_j) noise``, with Gaussian priors on
@@ -460,18 +437,7 @@ class CrowdsourcingModel(ImmutableMixin):
         return neighbor_lists(sparse.block_array([[None, asked], [asked.T, None]], format="csr"))
 
     def grad_log_prob(self, X: ArrayLike) -> FloatArray:
-        """Compute the score with respect to θ = (x, b, log v).
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_unknown + 2 * n_workers)
-            Points.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_unknown + 2 * n_workers)
-            Score.
-        """
+        """Compute the score with respect to θ = (x, b, log v), (n, n_unknown + 2 n_workers)."""
         x, bias, log_variance = self._split(X)
         inverse_variance = np.exp(-log_variance)
         residuals = self._residuals(x, bias)
@@ -486,18 +452,7 @@ class CrowdsourcingModel(ImmutableMixin):
         return np.concatenate([item_score, bias_score, variance_score]).T
 
     def log_prob_unnormalized(self, X: ArrayLike) -> FloatArray:
-        """Compute the log density of θ up to a constant.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_unknown + 2 * n_workers)
-            Points.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Log density.
-        """
+        """Compute the log density of θ up to a constant."""
         x, bias, log_variance = self._split(X)
         inverse_variance = np.exp(-log_variance)
         squares = self._residuals(x, bias) ** 2 * inverse_variance[self.workers]

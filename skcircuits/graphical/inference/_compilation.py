@@ -51,10 +51,8 @@ _NO_WEIGHTS = np.empty(0)
 
 
 def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose: int) -> UnitList:
-    """Build the units of ``p(hidden | observed)`` for one evidence.
-
-    The root is normalised, smooth, deterministic and structured-decomposable. MemoryError,
-    before any unit is built, where more than ``max_edges`` edges are to be expected.
+    """Units of ``p(hidden | observed)`` for one evidence, normalised, smooth, deterministic and
+    structured-decomposable; MemoryError in advance beyond ``max_edges`` edges.
     """
     if not solutions:
         way_out = "Use log_partition(evidence) if all variables are observed."
@@ -123,10 +121,8 @@ class _Units:
 
 
 class _Child(NamedTuple):
-    """A child of a bucket: its contexts, and which of them each context of the bucket completes.
-
-    ``places`` are these for the first state, which grow by ``stride`` per state. ``dropped`` are
-    the axes of the bucket that the child does not depend on.
+    """A child of a bucket: its contexts, their ``places`` for the first state, which grow by
+    ``stride``, for each context of the bucket, and the bucket's axes ``dropped`` by it.
     """
 
     contexts: slice
@@ -136,11 +132,8 @@ class _Child(NamedTuple):
 
 
 class _Bucket(NamedTuple):
-    """A bucket with its contexts as columns, numbered among those of all buckets.
-
-    ``table`` (states, contexts) are the probabilities of its variable, or their logarithms, and
-    ``shape`` is that with an axis for each variable; ``states`` are the numbers of its states
-    among all.
+    """A bucket with its contexts as columns of the ``table`` (states, contexts) of probabilities or
+    logarithms, ``shape`` with an axis per variable; ``states`` are numbers among all states.
     """
 
     variable: int
@@ -217,13 +210,10 @@ def _contexts_of_others(
 
 
 class _Group(NamedTuple):
-    """Buckets of one height, with a row for each of their contexts that can be reached.
-
-    ``contexts`` (n,) are the numbers of the contexts, ``weights`` (n, states) the probabilities of
-    the states or their logarithms; ``bucket_of`` and ``n_children`` (n,) describe the bucket of
-    each row. The possible ones of these states are entries: ``rows`` and ``states`` say where they
-    are, ``numbers`` are those of the states among all, and ``below`` (children, entries) the
-    contexts of the children. Buckets with fewer states or children than others are padded.
+    """Buckets of one height, a row per reachable context: ``contexts`` (n,), ``weights`` (n,
+    states), ``bucket_of`` and ``n_children`` (n,); entries are possible states: ``rows``,
+    ``states``, ``numbers`` among all states and contexts ``below`` (children, entries). Missing
+    ones are padded.
     """
 
     buckets: list[_Bucket]
@@ -238,10 +228,8 @@ class _Group(NamedTuple):
 
 
 class _Trace(NamedTuple):
-    """Which contexts can be reached, and which states of the variables that have sums are used.
-
-    ``reached`` has one more entry than there are contexts. ``n_edges``: edges of the circuit if no
-    two contexts had a unit in common.
+    """Which contexts are ``reached`` (one entry more), which states of sums are used, and the
+    number of edges without units in common.
     """
 
     reached: BoolArray
@@ -364,10 +352,7 @@ def _categoricals(group: _Group, units: _Units) -> IntArray:
 
 
 def _products(group: _Group, units: _Units, indicators: IntArray, unit_of: IntArray) -> IntArray:
-    """Products of an indicator and a unit of each child, (n, states); -1 where dead.
-
-    Without children, these are the indicators.
-    """
+    """Products (n, states) of an indicator and a unit of each child, if any; -1 where dead."""
     made = np.full(group.weights.shape, -1)
     if not group.buckets[0].children:
         made[group.rows, group.states] = indicators[group.numbers]

@@ -47,18 +47,9 @@ def elimination_order(
     order: str | Sequence[int] = "auto",
     last: Sequence[int] = (),
 ) -> list[int]:
-    """Order the variables of the scopes by a greedy criterion, some of them at the end.
-
-    A criterion is fewest edges added ("min_fill"), smallest clique in states ("min_weight"),
-    fewest pairs of states joined by added edges ("weighted_min_fill") or the cheapest of
-    these ("auto"); a sequence is checked and restricted to the variables of the scopes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skcircuits.graphical.inference._elimination import elimination_order
-    >>> elimination_order([(0, 1), (1, 2), (1, 3)], np.array([2, 2, 2, 2]))
-    [0, 2, 1, 3]
+    """Order the variables of the scopes, some of them at the end, by fewest added edges
+    ("min_fill"), smallest clique in states ("min_weight"), fewest pairs of states of added edges
+    ("weighted_min_fill") or the cheapest ("auto"); a sequence is checked and restricted.
     """
     graph = interaction_graph(scopes)
     if not isinstance(order, str):
@@ -163,10 +154,7 @@ class _Clique(NamedTuple):
 
 
 class _Elimination:
-    """A graph whose nodes 0, 1, ... are eliminated one by one.
-
-    Neighbours are stored twice: as sets for iteration, and as bits of integers for counting.
-    """
+    """A graph whose nodes are eliminated; neighbours as sets to walk, as bits to count."""
 
     def __init__(self, graph: Graph, names: list[int], states: list[int], *, joins: bool) -> None:
         index = {name: position for position, name in enumerate(names)}
@@ -325,10 +313,7 @@ def forward_pass(
     first_needed: int = 0,
     log_scale: float = 0.0,
 ) -> Messages:
-    """Sum the variables out, leaves first; ``log_scale``: logarithm of the divisor of the factors.
-
-    Conditional distributions of the buckets before ``first_needed`` are not computed.
-    """
+    """Sum variables out, leaves first; no conditionals of buckets before ``first_needed``."""
     incoming: list[list[Table]] = []
     messages: dict[int, Table] = {}
     conditionals: list[FloatArray | None] = []
@@ -453,10 +438,7 @@ def joint_of_last(solved: Messages, variables: Axes) -> FloatArray:
 def most_probable(
     tree: EliminationTree, factors: Sequence[Table], rows: IntArray, codes: IntArray
 ) -> None:
-    """Write the most probable states of the tree into their columns of ``codes`` (n, d).
-
-    Row i of the codes follows row ``rows[i]`` of the factors. Ties go to the first state.
-    """
+    """Write the most probable states, the first of ties, into ``codes`` (n, d) by ``rows``."""
     messages: list[Table] = []
     choices: list[IntArray] = []
     for bucket in tree.buckets:
@@ -537,10 +519,7 @@ def _divide(weights: FloatArray, sums: FloatArray) -> FloatArray:
 
 
 def _contracted_step(solved: Messages, step: int, contexts: dict[int, FloatArray]) -> FloatArray:
-    """Take ``p(separator)`` of a bucket that was not written out to its children.
-
-    Gives the distribution of its variable, (rows or 1, states).
-    """
+    """Distribution (rows or 1, states) in a bucket whose ``p(separator)`` was not written out."""
     bucket, arriving = solved.tree.buckets[step], solved.incoming[step]
     outside = (_ratio(contexts.pop(step), solved.messages[step]), bucket.separator)
     tables = [(table.values, table.axes) for table in arriving]
@@ -653,10 +632,8 @@ def _per_row(numbers: FloatArray, table: FloatArray) -> FloatArray:
 
 
 def contract(operands: Sequence[tuple[FloatArray, Axes]], target: Axes) -> FloatArray:
-    """Multiply batches (rows or 1, *states) and sum over all variables outside ``target``.
-
-    Pairs are multiplied as matrices, the smallest first, so that no table over all variables
-    is ever formed. An axis of the result that no operand has is of length one.
+    """Multiply batches (rows or 1, *states) as matrices, the smallest first, and sum over all
+    outside ``target``, without a table over all variables; a missing axis is of length one.
     """
     left = [_named(values, axes) for values, axes in operands]
     while len(left) > 1:

@@ -53,19 +53,7 @@ StateNames = tuple[tuple[str, ...], ...] | None
 
 
 class ExactInference:
-    """Queries that are answered by variable elimination; the base class of :class:`FactorGraph`.
-
-    Attributes
-    ----------
-    factors : tuple of Factor
-        The factors.
-    cardinalities : ndarray of int of shape (d,)
-        Number of states of each variable.
-    variable_names : tuple of str or None
-        Names of the variables.
-    state_names : tuple of tuple of str or None
-        Names of the states of each variable.
-    """
+    """Queries by variable elimination; the base class of :class:`FactorGraph`."""
 
     factors: tuple[Factor, ...]
     cardinalities: IntArray
@@ -477,10 +465,8 @@ def _entropy(table: FloatArray) -> float:
 
 
 class Group(NamedTuple):
-    """Rows that are answered by one structure.
-
-    ``codes`` (n, d) are those of the rows, or (n, 2 d) with a switch for every variable.
-    ``hidden`` are the variables that some row lacks, ``switched`` those of them that others have.
+    """Rows of one structure: ``codes`` (n, d), or (n, 2 d) with switches, variables ``hidden`` in
+    some of them, and those of these that others have, ``switched``.
     """
 
     rows: IntArray
@@ -490,13 +476,9 @@ class Group(NamedTuple):
 
 
 class Posteriors:
-    """Structures of exact inference for sets of hidden variables, kept once found.
-
-    ``children[i]`` is the variable that factor i is a conditional distribution of; None where
-    the factors are potentials, none of which may be omitted.
-
-    Rows that lack different variables may have one structure in common, in which variable v has a
-    switch, variable d + v: a state of v, or that v is missing. It is observed in every row.
+    """Structures of inference, kept by hidden variables; ``children[i]`` is that of factor i, or
+    None if factors are potentials. In joint structures variable v has a switch d + v: a state or
+    missing.
     """
 
     def __init__(
@@ -528,10 +510,7 @@ class Posteriors:
     def groups(
         self, codes: IntArray, missing: BoolArray, *, evidence_alone: bool = False
     ) -> list[Group]:
-        """Group rows by their missing variables, or take all together if that is cheaper.
-
-        ``evidence_alone``: that no marginal is asked for, so that variables may be barren.
-        """
+        """Group rows by missing variables, or all at once if that is cheaper."""
         groups = [Group(rows, codes[rows], hidden) for rows, hidden in missing_patterns(missing)]
         if len(groups) < _MIN_PATTERNS:
             return groups
@@ -634,10 +613,7 @@ class Posteriors:
     def _peeled(
         self, hidden: frozenset[int], n_cells: int
     ) -> list[tuple[Posterior, frozenset[int]]]:
-        """Answer layer by layer for variables that no other one depends on, if that is cheaper.
-
-        Each is the root of a tree of its own, which takes a single pass; all others do without it.
-        """
+        """Answer layer by layer for variables that none depends on, if cheaper than one pass."""
         observed = set(range(len(self.cardinalities))) - hidden
         sets = {v: self.relevant([*observed, v]) for v in hidden}
         # The variable is the root of its tree, so that the forward pass suffices.
@@ -705,10 +681,7 @@ def read_rows(
     variable_names: Names = None,
     state_names: StateNames = None,
 ) -> tuple[IntArray, BoolArray]:
-    """Split rows into codes and missing cells; dataframes are read by the names of their columns.
-
-    Dataframes none of whose columns is a variable are read by position, as arrays are.
-    """
+    """Split rows into codes and missing cells; dataframes by name, or position if no name fits."""
     columns = list(getattr(X, "columns", ()))
     if variable_names is not None and any(name in variable_names for name in columns):
         X = _by_names(X, columns, variable_names, state_names)

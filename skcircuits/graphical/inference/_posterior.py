@@ -75,11 +75,8 @@ def scaled_factors(factors: Sequence[Factor]) -> tuple[ScaledFactor, ...]:
 
 
 class Posterior:
-    """Conditional distributions of the ``hidden`` variables given all the others.
-
-    ``cardinalities`` are the numbers of states of all variables of the model; ``order`` is
-    that of :func:`elimination_order`. Methods raise MemoryError before they start what would
-    not fit into the working memory.
+    """Distributions of the ``hidden`` variables given all others, by ``cardinalities`` and
+    ``order`` (:func:`elimination_order`); MemoryError in advance.
     """
 
     def __init__(
@@ -120,10 +117,7 @@ class Posterior:
         return sum(component.tree.n_cells for component in self.components)
 
     def solve(self, codes: IntArray) -> Iterator[Solution]:
-        """Run the forward pass of every component for the observed states (n, d).
-
-        Here and below, the columns of hidden variables are ignored.
-        """
+        """Forward pass of every component for states (n, d), those of hidden variables ignored."""
         for component in self.components:
             yield self.solve_component(component, codes)
 
@@ -240,10 +234,7 @@ class Posterior:
         return completed
 
     def marginal_factors(self) -> list[Factor]:
-        """Give the factors of the observed variables once the hidden ones are summed out.
-
-        These are the factors without hidden variables, and one per component over its boundary.
-        """
+        """Factors without hidden variables, and one per component over its boundary."""
         factors = list(self.observed_factors)
         for component in self.components:
             shape = tuple(self.cardinalities[component.boundary].tolist())

@@ -493,20 +493,7 @@ class KernelFamily(Kernel, UnivariateFunction):
         return result
 
     def __call__(self, X: Any, Y: Any = None) -> FloatArray:
-        """Kernel values of all pairs of complete rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, n_columns)
-            Rows.
-        Y : array-like of shape (m, n_columns), default=None
-            Other rows; X itself when None.
-
-        Returns
-        -------
-        ndarray of shape (n, m)
-            Kernel values.
-        """
+        """Kernel values (n, m) of complete rows X (n, n_columns) and Y, by default X."""
         X = self._columns(X)
         Y = X if Y is None else self._columns(Y)
         # A kernel of all variables takes tables of any width, but of one

@@ -201,15 +201,7 @@ class Delta(MismatchKernel):
 
 
 class StateKernel(KernelFamily):
-    """exp(-‖φ(x) - φ(y)‖²) of one column whose states are represented by points φ.
-
-    Parameters
-    ----------
-    distances : array-like of shape (n_states, n_states)
-        Squared distances of the points φ(0), φ(1), ...
-    variables : sequence of int
-        The column.
-    """
+    """exp(-‖φ(x) - φ(y)‖²) of one column by squared distances (n_states, n_states) of points φ."""
 
     _is_certified = True
     _parameters = ("distances", "variables")

@@ -288,7 +288,9 @@ def expected_kernels(
         for region in regions
     )
     result = np.empty((len(left.X), len(right.X)))
-    for rows, columns in cut_square(_numbers_of_block(regions) // n_numbers, *result.shape):
+    # Squares of so many pairs gather the fewest rows and columns for them
+    side = max(1, int((_numbers_of_block(regions) // n_numbers) ** 0.5))
+    for rows, columns in product(*(row_slices(size, side) for size in result.shape)):
         # The kernel is symmetric: the block across the diagonal is done.
         if left is right and columns.start < rows.start:
             result[rows, columns] = result[columns, rows].T
@@ -311,13 +313,6 @@ def require_closed_forms(pairs: PairPlan, kernel: KernelPlan) -> None:
                     require_closed_form(left, right, kernel.structure, part)
 
 
-def cut_square(n_pairs: int, n_rows: int, n_columns: int) -> list[tuple[slice, slice]]:
-    """Cut a matrix into square blocks of at most ``n_pairs`` entries (one at least)."""
-    # Squares gather the fewest rows and columns for their pairs.
-    side = max(1, int(max(n_pairs, 1) ** 0.5))
-    return list(product(row_slices(n_rows, side), row_slices(n_columns, side)))
-
-
 def _numbers_of_block(regions: list[Region]) -> int:
     """Numbers that the largest array of a block may have."""
     if any(region.has_joint_inputs for region in regions):
@@ -331,7 +326,10 @@ def _block(regions: list[Region], kernel: KernelPlan, left: Side, right: Side) -
     uses = Counter(scope for region in regions for scope in _scopes_below(region, left.tables))
     for region in regions:
         block.values[region.scope] = block.evaluate(region)
-        _forget(block.values, uses, _scopes_below(region, left.tables))
+        for scope in _scopes_below(region, left.tables):
+            uses[scope] -= 1
+            if uses[scope] == 0:
+                block.values.pop(scope, None)
     root = block.values[regions[-1].scope][0, :, 0, :, 0]
     return np.broadcast_to(root, (len(left.X), len(right.X)))
 
@@ -339,14 +337,6 @@ def _block(regions: list[Region], kernel: KernelPlan, left: Side, right: Side) -
 def _scopes_below(region: Region, tables: Container[VariableSet]) -> list[VariableSet]:
     """Regions whose values a region needs; a table needs none."""
     return [] if region.scope in tables else region.factor_scopes
-
-
-def _forget(values: Values, uses: Counter[VariableSet], scopes: list[VariableSet]) -> None:
-    """Count remaining uses down and release values that are no longer needed."""
-    for scope in scopes:
-        uses[scope] -= 1
-        if uses[scope] == 0:
-            values.pop(scope, None)
 
 
 class _Block:

@@ -274,7 +274,10 @@ def conditional_marginals(
     bytes_per_row = 8 * _N_CHAINS * (layout.n_states + layout.n_variables**2)
     parts = []
     for rows in memory_bound_chunks(len(codes), bytes_per_row):
-        start = _first_rows(mixture, codes[rows], rng)
+        # Near the target, because drawn from weighted trees
+        evidence = layout.evidence(codes[rows])
+        drawn = sample_completions(mixture, evidence, _N_CHAINS, _N_CHAINS, rng)
+        start = drawn.transpose(1, 0, 2).reshape(-1, layout.n_variables)
         missing = np.repeat(codes[rows] < 0, _N_CHAINS, axis=0)
         # At least as many rows are averaged as requested, after the burn-in.
         n_sweeps = -(-n_samples // _N_CHAINS)
@@ -296,13 +299,6 @@ def _exact_or_estimated(
     estimated = estimate_conditionals(mixture, mixture.layout.evidence(codes[~few]), n_samples, rng)
     order = np.argsort(np.concatenate([np.flatnonzero(few), np.flatnonzero(~few)]))
     return WeightedMarginals.of_parts([exact, estimated], mixture.layout.n_states).of_rows(order)
-
-
-def _first_rows(mixture: AllTreesMixture, codes: IntArray, rng: np.random.Generator) -> IntArray:
-    """Complete rows for all chains: near the target, because drawn from weighted trees."""
-    evidence = mixture.layout.evidence(codes)
-    drawn = sample_completions(mixture, evidence, _N_CHAINS, _N_CHAINS, rng)
-    return drawn.transpose(1, 0, 2).reshape(-1, codes.shape[1])
 
 
 def _chain_averages(

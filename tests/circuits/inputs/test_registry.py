@@ -1,5 +1,7 @@
 """Families of input units from outside the package: what they get, and what they lack."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from skcircuits.circuits import (
     multiply,
     register_input_unit,
 )
-from skcircuits.circuits.inputs.base import _FAMILIES, Rules
+from skcircuits.circuits.inputs.base import FAMILIES, Rules
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.learning import fit_parameters
 
@@ -29,9 +31,10 @@ class Shifted(Poisson):
 
 
 @pytest.fixture
-def forgotten(monkeypatch):
+def forgotten():
     """The registry is as it was after the test."""
-    monkeypatch.setattr("skcircuits.circuits.inputs.base._FAMILIES", dict(_FAMILIES))
+    with patch.dict(FAMILIES):
+        yield
 
 
 def test_families_that_are_not_registered_have_no_files(tmp_path, forgotten):
