@@ -422,12 +422,6 @@ class LowRankForm:
         along = weights @ self.features
         return float(along @ along + self.residual @ weights**2)
 
-    def bounds(self, weights: FloatArray) -> tuple[float, float]:
-        """Bound ``wᵀ K w`` from below and above."""
-        along = weights @ self.features
-        low = float(along @ along)
-        return low, low + float(np.abs(weights) @ np.sqrt(self.residual)) ** 2
-
     def diagonal(self) -> FloatArray:
         """Diagonal of the form, that of K itself."""
         return np.einsum("nr,nr->n", self.features, self.features) + self.residual

@@ -16,7 +16,7 @@ All but |T s_m|² is one matrix product for all rows; that one costs O(d q) per 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -126,32 +126,71 @@ class LogExpectedRBF:
         # Differences of squares lose their digits far from all points: such rows are computed apart
         far = _is_far(stack, X, points, gammas)
         if not far.any():
-            yield from _near_rows(stack, X, points, gammas, self._blocks)
+            yield from self._near_rows()
             return
-        yield from _far_rows(stack, X, points, gammas, np.flatnonzero(far))
+        yield from self._far_rows(np.flatnonzero(far))
         near = np.flatnonzero(~far)
-        for rows, values in _near_rows(stack, X[near], points, gammas, None):
+        for rows, values in LogExpectedRBF(stack, X[near], points, gammas)._near_rows():
             yield near[rows], values
 
+    def _near_rows(self) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Complete rows, then incomplete ones, by conditional Gaussians that may be known."""
+        incomplete = np.isnan(self._X).any(axis=1)
+        complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete)
+        if len(complete_rows):
+            yield from self._complete_rows(complete_rows)
+        if len(rows) and isinstance(self._stack, FactorStack):
+            blocks = factor_rbf_blocks(self._stack, self._X[rows], self._points, self._gammas)
+            for place, values in blocks:
+                yield rows[place], values
+        elif len(rows):
+            yield from self._incomplete_rows()
 
-def _near_rows(
-    stack: GaussianStack,
-    X: FloatArray,
-    points: FloatArray,
-    gammas: FloatArray,
-    blocks: list[ConditionalBlock] | None,
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Complete rows, then incomplete ones, given their conditional Gaussians if these are known."""
-    incomplete = np.isnan(X).any(axis=1)
-    complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete)
-    if len(complete_rows):
-        yield from _complete_rows(stack, X, points, gammas, complete_rows)
-    if len(rows) and isinstance(stack, FactorStack):
-        for place, values in factor_rbf_blocks(stack, X[rows], points, gammas):
-            yield rows[place], values
-    elif len(rows):
-        conditional = conditional_blocks(stack, X) if blocks is None else blocks
-        yield from _incomplete_rows(stack, X, points, gammas, conditional)
+    def _far_rows(self, rows: IntArray) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Rows far from the means, or far points: from differences."""
+        n_rows = _rows_per_block(self._stack.n_components**2, len(self._points))
+        for block in row_slices(len(rows), n_rows):
+            own = self._X[rows[block]]
+            with np.errstate(over="ignore"):  # beyond floats the kernel is zero
+                values = log_expected_rbf_pairs(self._stack, own, self._points, self._gammas)
+            # A complete point is the same under every component
+            yield rows[block], values[:, 0]
+
+    def _complete_rows(self, rows: IntArray) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Complete rows: the plain kernel, the same under every component."""
+        # Differences are expanded into products: centred, they lose no digits
+        centre = self._points.mean(axis=0)
+        complete, points = self._X[rows] - centre, self._points - centre
+        scaled = self._gammas * points
+        ones = np.ones(len(rows))
+        left_side = np.column_stack([complete, ones, -(complete**2 @ self._gammas)])
+        constants = -np.einsum("md,md->m", scaled, points)
+        right_side = np.column_stack([2.0 * scaled, constants, np.ones_like(constants)])
+        n_components = self._stack.n_components
+        for block in row_slices(len(rows), _rows_per_block(n_components, len(points))):
+            values = left_side[block] @ right_side.T
+            yield rows[block], np.repeat(values[None], n_components, axis=0)
+
+    def _incomplete_rows(self) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Incomplete rows: quadratic forms per pattern and covariance, then a product per row."""
+        stack, X, gammas = self._stack, self._X, self._gammas
+        n_distinct = stack.distinct.n_components
+        sharers = [as_run(np.flatnonzero(stack.shape == g)) for g in range(n_distinct)]
+        # One centre for all Gaussians, so that they share the products with the points
+        scaled = ScaledPoints(stack.means.mean(axis=0), self._points, gammas)
+        for block in conditional_blocks(stack, X) if self._blocks is None else self._blocks:
+            smoothed = _smoothed(stack, block, gammas)
+            left_side = _left_side(stack, X, block, scaled.centre, gammas, smoothed)
+            roots = _of_patterns(smoothed[0], block.group)
+            start = 0
+            for part, forms in quadratic_forms(scaled, block.group, roots):
+                stop = start + len(part.rows)
+                sides = left_side[:, start:stop], scaled.linear
+                for place, values in _sums_of_products_and_forms(
+                    sides, forms, part.pattern, sharers
+                ):
+                    yield part.rows[place], values
+                start = stop
 
 
 def _is_far(
@@ -174,59 +213,6 @@ def _is_far(
                 return np.zeros(len(X), dtype=bool)
         largest = exponents(points, points).max(initial=0.0)
         return np.maximum(exponents(X, X), largest) > MAX_EXPANDED
-
-
-def _far_rows(
-    stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Rows far from the means, or far points: from differences."""
-    n_rows = _rows_per_block(stack.n_components**2, len(points))
-    for block in row_slices(len(rows), n_rows):
-        with np.errstate(over="ignore"):  # beyond floats the kernel is zero
-            # A complete point is the same under every component
-            yield rows[block], log_expected_rbf_pairs(stack, X[rows[block]], points, gammas)[:, 0]
-
-
-def _complete_rows(
-    stack: GaussianStack, X: FloatArray, points: FloatArray, gammas: FloatArray, rows: IntArray
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Complete rows: the plain kernel, the same under every component."""
-    # Differences are expanded into products: centred, they lose no digits
-    centre = points.mean(axis=0)
-    complete, points = X[rows] - centre, points - centre
-    scaled = gammas * points
-    ones = np.ones(len(rows))
-    left_side = np.column_stack([complete, ones, -(complete**2 @ gammas)])
-    constants = -np.einsum("md,md->m", scaled, points)
-    right_side = np.column_stack([2.0 * scaled, constants, np.ones_like(constants)])
-    for block in row_slices(len(rows), _rows_per_block(stack.n_components, len(points))):
-        values = left_side[block] @ right_side.T
-        yield rows[block], np.repeat(values[None], stack.n_components, axis=0)
-
-
-def _incomplete_rows(
-    stack: GaussianStack,
-    X: FloatArray,
-    points: FloatArray,
-    gammas: FloatArray,
-    blocks: Iterable[ConditionalBlock],
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Incomplete rows: quadratic forms per pattern and covariance, then one product per row."""
-    sharers = [as_run(np.flatnonzero(stack.shape == g)) for g in range(stack.distinct.n_components)]
-    # One centre for all Gaussians, so that they share the products with the points
-    scaled = ScaledPoints(stack.means.mean(axis=0), points, gammas)
-    for block in blocks:
-        group = block.group
-        smoothed = _smoothed(stack, block, gammas)
-        left_side = _left_side(stack, X, block, scaled.centre, gammas, smoothed)
-        roots = _of_patterns(smoothed[0], group)
-        start = 0
-        for part, forms in quadratic_forms(scaled, block.group, roots):
-            stop = start + len(part.rows)
-            sides = left_side[:, start:stop], scaled.linear
-            for place, values in _sums_of_products_and_forms(sides, forms, part.pattern, sharers):
-                yield part.rows[place], values
-            start = stop
 
 
 def _sums_of_products_and_forms(
@@ -343,39 +329,28 @@ def quadratic_forms(
     """Yield p patterns at a time and their forms 2 t_mᵀ P⁻¹ t_m (K, p, m), with roots (n_missing,
     n_missing, K, P) of the inverse blocks P⁻¹ = WᵀW.
     """
-    n_components, n_points = roots.shape[2], len(points.points)
+    size, _, n_components, _ = roots.shape
+    n_points = len(points.points)
     step = max(1, FORM_BYTES // (8 * n_components * max(1, n_points)))
+    # Temporaries of a part stay in the cache
+    n_patterns = max(1, PATTERN_BYTES // (16 * (size + n_components) * max(1, n_points)))
     for number, block in enumerate(group.blocks(step)):
         own = roots[..., number * step : number * step + block.n_patterns]
+        # The rows of all components make one taller matrix
+        taller = np.ascontiguousarray(own.transpose(3, 2, 0, 1)).reshape(
+            -1, n_components * size, size
+        )
         forms = np.empty((n_components, block.n_patterns, n_points))
-        _write_forms(points, block, own, forms)
+        for part in row_slices(block.n_patterns, n_patterns):
+            white = taller[part] @ points.columns[block.missing[part]]
+            white = white.reshape(len(white), n_components, size, n_points)
+            np.einsum("pkbn,pkbn->kpn", white, white, out=forms[:, part])
         yield block, forms
 
 
 def _of_patterns(roots: FloatArray, group: PatternGroup) -> FloatArray:
     """Roots of all components and patterns, (n_missing, n_missing, K, P)."""
     return roots.reshape(len(roots), len(roots), -1, group.n_patterns)
-
-
-def _write_forms(
-    points: ScaledPoints, group: PatternGroup, roots: FloatArray, forms: FloatArray
-) -> None:
-    """Evaluate the forms through the roots of P⁻¹, shape (n_missing, n_missing, K, P)."""
-    left = np.ascontiguousarray(roots.transpose(3, 2, 0, 1))
-    # Temporaries of a block stay in the cache
-    numbers_per_pattern = (len(roots) + len(forms)) * forms.shape[2]
-    n_patterns = max(1, PATTERN_BYTES // (16 * numbers_per_pattern))
-    for block in row_slices(group.n_patterns, n_patterns):
-        forms[:, block] = _squared_products(left[block], points.columns[group.missing[block]])
-
-
-def _squared_products(lower: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Squared norms |W t|² of (p, K, m, m) matrices and shared (p, m, n) vectors."""
-    n_patterns, n_components, size, _ = lower.shape
-    # The rows of all components make one taller matrix
-    product = lower.reshape(n_patterns, -1, size) @ vectors
-    product = product.reshape(n_patterns, n_components, size, -1)
-    return np.einsum("pkbn,pkbn->kpn", product, product)
 
 
 def log_expected_rbf_pairs(
