@@ -423,14 +423,14 @@ def expected_kernels_at_points(
             continue
         values = np.empty((plan.n_units, len(rows), len(points)))
         for group in kernel.inputs:
-            if group is streamed:
-                positions = as_run(group.positions)
-                if isinstance(positions, slice):
-                    np.exp(log_values_of_rows, out=values[positions])
-                else:
-                    values[positions] = np.exp(log_values_of_rows, out=log_values_of_rows)
-            else:
+            if group is not streamed:
                 _write_inputs(kernel, group, X[rows], points, values)
+                continue
+            positions = as_run(group.positions)
+            if isinstance(positions, slice):
+                np.exp(log_values_of_rows, out=values[positions])
+            else:
+                values[positions] = np.exp(log_values_of_rows, out=log_values_of_rows)
         shared = SumWeights(weights.log[:, rows, None])
         yield rows, feedforward(plan, values, "linear", shared)[plan.root]
 

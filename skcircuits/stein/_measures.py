@@ -496,19 +496,17 @@ def shared_block(
         fixed = [pair.expectations(part, term.tables) for part in posterior.components]
         for variable, ours in left.atoms.items():
             theirs = right.atoms[variable]
-            touching = [variable in component.boundary for component in posterior.components]
             # Kernel of the moving variable, then of the components that depend on it.
             values = term.tables[variable][ours.locations.ravel()][:, theirs.locations.ravel()]
-            for component, touches in zip(posterior.components, touching):
-                if touches:
+            # Everything else is common to all atoms of a pair of rows.
+            others = term.weight * pair.kernel_without(variable, left.atoms, term.tables)
+            for component, expectation in zip(posterior.components, fixed):
+                if variable in component.boundary:
                     moved = pair.moved(variable, ours, theirs)
                     values = values * moved.expectations(component, term.tables)
-            # Everything else is common to all atoms of a pair of rows.
-            block = term.weight * contract(ours, theirs, values)
-            for expectation, touches in zip(fixed, touching):
-                if not touches:
-                    block *= expectation
-            total += block * pair.kernel_without(variable, left.atoms, term.tables)
+                else:
+                    others *= expectation
+            total += contract(ours, theirs, values) * others
     return total
 
 

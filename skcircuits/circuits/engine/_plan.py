@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ from skcircuits.circuits.structure.units import (
     INPUT,
     PRODUCT,
     SUM,
+    FrozenRecord,
     Scope,
     Unit,
     UnitList,
@@ -43,7 +44,7 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(FrozenRecord):
     """A compiled circuit."""
 
     source: UnitList  # the units, children before parents
@@ -51,14 +52,6 @@ class Plan:
     inputs: tuple[tuple[slice, InputLayer], ...]  # input layers and positions of their units
     layers: tuple[ProductLayer | SumLayer, ...]  # children before parents
     weights: SumWeights  # of all sum edges
-
-    def __getstate__(self) -> dict[str, object]:
-        """Omit caches: identities of units do not survive a pickle."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # A frozen record refuses to be set, even here.
-        vars(self).update(state)
 
     @cached_property
     def _memory(self) -> dict[Hashable, Any]:

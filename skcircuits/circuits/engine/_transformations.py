@@ -548,8 +548,6 @@ class Densities:
 
 InputStep = Lookup | Densities
 InnerStep = ProductLayer | SumLayer | BlockLayer
-# Gives the rows of the buffer that hold some units.
-RowsOf = Callable[[Sequence[int] | IntArray], IntArray]
 
 
 @dataclass(frozen=True)
@@ -599,20 +597,7 @@ def lower(plan: Plan, *, tabulate: bool) -> LoweredPlan | None:
     """Lower a plan, with tables for small discrete scopes or without; None if values exceed one."""
     if not can_be_linear(plan):
         return None
-    return _lower(tabulated(plan, budget=LOOKUP_TABLES) if tabulate else plan)
-
-
-@dataclass(eq=False)
-class _Node:
-    """A step to be: units it makes, units it reads, and ``make`` of its rows and a map to rows."""
-
-    units: Sequence[int]
-    reads: Sequence[int]
-    make: Callable[[slice, RowsOf], InputStep | InnerStep]
-    needs: list[_Node] = field(default_factory=list)
-
-
-def _lower(plan: Plan) -> LoweredPlan:
+    plan = tabulated(plan, budget=LOOKUP_TABLES) if tabulate else plan
     scopes: list[Scope] = []
     nodes = [*_input_nodes(plan, scopes), *_inner_nodes(plan)]
     # Fused products have no node: their block computes them and nothing else reads them
@@ -626,17 +611,26 @@ def _lower(plan: Plan) -> LoweredPlan:
     row_of = np.empty(plan.n_units, dtype=np.intp)
     for node in order:
         row_of[list(node.units)] = start_of[id(node)] + np.arange(len(node.units))
-
-    def rows_of(units: Sequence[int] | IntArray) -> IntArray:
-        return row_of[np.asarray(units)]
-
     steps = [
-        node.make(slice(start_of[id(node)], start_of[id(node)] + len(node.units)), rows_of)
+        node.make(
+            slice(start_of[id(node)], start_of[id(node)] + len(node.units)),
+            row_of[np.array(node.reads, dtype=np.intp)],
+        )
         for node in order
     ]
     codebook = CodeBook.of(scopes, plan.cardinalities)
     root = int(row_of[plan.root])
     return LoweredPlan(codebook, steps, plan.weights.with_own_matrices(), n_rows, root)
+
+
+@dataclass(eq=False)
+class _Node:
+    """A step to be: units it makes, units it reads, and ``make`` of the rows of both."""
+
+    units: Sequence[int]
+    reads: Sequence[int]
+    make: Callable[[slice, IntArray], InputStep | InnerStep]
+    needs: list[_Node] = field(default_factory=list)
 
 
 def _input_nodes(plan: Plan, scopes: list[Scope]) -> Iterable[_Node]:
@@ -653,11 +647,11 @@ def _input_nodes(plan: Plan, scopes: list[Scope]) -> Iterable[_Node]:
             yield _Node(units[own], [], partial(_lookup, table, number))
 
 
-def _densities(layer: InputLayer, out: slice, rows_of: RowsOf) -> Densities:
+def _densities(layer: InputLayer, out: slice, _: IntArray) -> Densities:
     return Densities(out, layer)
 
 
-def _lookup(table: FloatArray, number: int, out: slice, rows_of: RowsOf) -> Lookup:
+def _lookup(table: FloatArray, number: int, out: slice, _: IntArray) -> Lookup:
     return Lookup(out, table, number)
 
 
@@ -703,7 +697,7 @@ def _product_nodes(layer: ProductLayer, fused: set[int]) -> Iterable[_Node]:
     yield _Node(
         units,
         children.ravel().tolist(),
-        lambda out, rows_of: ProductLayer(out, rows_of(children.ravel()).reshape(children.shape)),
+        lambda out, rows: ProductLayer(out, rows.reshape(children.shape)),
     )
 
 
@@ -712,7 +706,7 @@ def _sum_node(layer: SumLayer) -> _Node:
     return _Node(
         range(layer.units.start, layer.units.stop),
         layer.children.tolist(),
-        lambda out, rows_of: SumLayer(out, layer.edges, rows_of(layer.children), layer.lengths),
+        lambda out, rows: SumLayer(out, layer.edges, rows, layer.lengths),
     )
 
 
@@ -731,12 +725,12 @@ def _block_nodes(plan: Plan, layer: SumLayer, fused: set[int]) -> Iterable[_Node
         yield _Node(
             range(start, start + n_sums),
             [unit for factor in factors for unit in factor],
-            partial(_block, factors, slice(first, first + n_edges)),
+            partial(_block, len(factors), slice(first, first + n_edges)),
         )
 
 
-def _block(factors: list[list[int]], edges: slice, out: slice, rows_of: RowsOf) -> BlockLayer:
-    return BlockLayer(out, edges, tuple(rows_of(factor) for factor in factors))
+def _block(n_factors: int, edges: slice, out: slice, rows: IntArray) -> BlockLayer:
+    return BlockLayer(out, edges, tuple(np.split(rows, n_factors)))
 
 
 def _allocate(nodes: list[_Node]) -> tuple[dict[int, int], int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from operator import attrgetter, is_
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -384,8 +384,19 @@ def depth_first(root: _Node, below: Callable[[_Node], Sequence[_Node]]) -> list[
 SUM, PRODUCT, INPUT = 0, 1, 2
 
 
+class FrozenRecord:
+    """A frozen dataclass whose caches, such as identities of units, are not pickled."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A frozen record refuses to be set, even here
+        vars(self).update(state)
+
+
 @dataclass(frozen=True, eq=False)
-class UnitList:
+class UnitList(FrozenRecord):
     """Units as arrays, children before parents, without links, which would be pickled by recursion:
     ``kinds`` and ``n_children`` per unit, ``children`` per edge, ``weights`` per edge of a sum.
     """
@@ -414,14 +425,6 @@ class UnitList:
         # The units themselves, not equal ones: their identities are keys
         vars(found)["linked"] = tuple(units)
         return found
-
-    def __getstate__(self) -> dict[str, object]:
-        """Omit the linked units."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # A frozen record refuses to be set, even here
-        vars(self).update(state)
 
     @cached_property
     def linked(self) -> tuple[Unit, ...]:

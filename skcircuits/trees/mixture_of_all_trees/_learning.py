@@ -573,7 +573,7 @@ def _edge_counts(
     model: MixtureOfAllTrees, codes: IntArray, sample_weight: FloatArray, n_jobs: int | None
 ) -> tuple[FloatArray, FloatArray]:
     """Log sums and expected edges by states as `RowLaplacians`; of wide tables, rows in few unusual
-    states share an inverse, and others are inverted in single precision.
+    states have one inverse, and others are inverted in single precision.
     """
     if model.layout.n_variables < _WIDE:
         return model.laplacians().edge_counts(codes, sample_weight, n_jobs=n_jobs)
