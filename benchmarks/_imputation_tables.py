@@ -6,7 +6,8 @@ table of seed 7, so that settings that were chosen on some seeds can be evaluate
 ``process_7`` is drawn from one of several processes: low-rank, tied clusters, nonlinear, counts,
 zero-inflated, categories that numbers depend on, regressions one after the other.
 ``realistic_7`` is drawn to look like a real table, ``structured_7`` has rules, parities, panels or
-designs, ``keel_vehicle`` is a real one of `_keel`.
+designs, ``keel_vehicle`` is a real one of `_keel`. ``domain_triage_250_7`` is of a kind of
+`_domain_tables`, with 250 rows to fit and 800 others.
 """
 
 import json
@@ -14,12 +15,13 @@ import json
 import numpy as np
 import pandas as pd
 from _data import data_path
+from _domain_tables import domain_table
 from _keel import KEEL, load_keel
 from _realistic_tables import realistic_table
 from _structured_tables import structured_table
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
-__all__ = ["KEEL_TABLES", "TABLES", "hide", "load"]
+__all__ = ["KEEL_TABLES", "TABLES", "hide", "load", "n_training_rows"]
 
 BUNDLED = {
     "iris": load_iris,
@@ -34,10 +36,12 @@ HYBRID = [
 INCOMPLETE = ["hepatitis", "horse_colic", "mammographic_masses", "pima_zeros_missing"]
 REGRESSION = ["abalone", "delta-ailerons", "elevators", "insurance"]
 _MOST_CATEGORIES = 10  # of a target of scikit-learn's tables
+_N_OTHERS = 800  # rows of tables of domains that are not to fit
 
 
 def load(name, max_rows):
-    """Give a float table (categories as codes, NaN where missing) and the categorical columns."""
+    """Give a float table (codes of categories, NaN where missing), its categories, ordered ones."""
+    ordered = []
     if name.startswith("random_"):
         X, categorical = _random_table(
             np.random.default_rng([1, int(name.removeprefix("random_"))])
@@ -50,6 +54,9 @@ def load(name, max_rows):
         X, categorical = realistic_table(int(name.removeprefix("realistic_")))
     elif name.startswith("structured_"):
         X, categorical = structured_table(int(name.removeprefix("structured_")))
+    elif name.startswith("domain_"):
+        _, kind, n_rows, seed = name.split("_")
+        X, categorical, ordered = domain_table(kind, int(n_rows) + _N_OTHERS, int(seed))
     elif name.startswith("keel_"):
         X, categorical = _coded(load_keel(name.removeprefix("keel_")))
     elif name in SIMULATED:
@@ -72,11 +79,17 @@ def load(name, max_rows):
     # a subset of the rows may have lost categories, or all that a column told
     told = np.array([len(np.unique(column[~np.isnan(column)])) > 1 for column in X.T])
     is_categorical = np.isin(np.arange(X.shape[1]), categorical)[told]
+    is_ordered = np.isin(np.arange(X.shape[1]), ordered)[told]
     X = X[:, told]
     for j in np.flatnonzero(is_categorical):
         known = ~np.isnan(X[:, j])
         X[known, j] = np.unique(X[known, j], return_inverse=True)[1]
-    return X, np.flatnonzero(is_categorical)
+    return X, np.flatnonzero(is_categorical), np.flatnonzero(is_ordered)
+
+
+def n_training_rows(name, n_rows):
+    """How many of the rows of a table are to fit."""
+    return n_rows - _N_OTHERS if name.startswith("domain_") else int(0.7 * n_rows)
 
 
 def _coded(frame, kinds=None):

@@ -21,13 +21,15 @@ processes (`_imputation_tables`), with as many rows as drawn, and one mask and r
 imputers then include our fixed densities and ours under the assumption that cells are missing at
 random, whose names begin with "own". ``--realistic 100 130`` draws tables that look like real ones
 (`_realistic_tables`) instead, ``--structured 100 130`` those of `_structured_tables` (rules,
-parities, panels, designs). ``--tables keel`` takes the real tables of `_keel`. ``--errors-only``
-leaves draws and downstream models out.
+parities, panels, designs). ``--domains 0 2`` draws two of each kind of `_domain_tables` (or of the
+kinds in ``--kinds``), with 250 and 800 rows to fit and 800 others; ours gets answers on scales as
+ordered categories of a dataframe. ``--tables keel`` takes the real tables of `_keel`.
+``--errors-only`` leaves draws and downstream models out.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/imputation.py [--tables iris crx] [--rates .3]
      [--masks MCAR MAR] [--imputers ours iterative] [--seeds 2] [--max-rows 500]
-     [--processes FIRST END] [--realistic FIRST END] [--structured FIRST END] [--errors-only]
-     [--results FILE]
+     [--processes FIRST END] [--realistic FIRST END] [--structured FIRST END]
+     [--domains FIRST END] [--kinds development | apart | KIND ...] [--errors-only] [--results FILE]
 """
 
 import argparse
@@ -39,7 +41,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from _imputation_tables import KEEL_TABLES, TABLES, hide, load
+from _domain_tables import APART, DEVELOPMENT
+from _imputation_tables import KEEL_TABLES, TABLES, hide, load, n_training_rows
 from _realistic_tables import KINDS
 from _structured_tables import KINDS as STRUCTURES
 from sklearn.base import clone
@@ -133,6 +136,30 @@ class Codes:
         return np.where(np.isnan(X), filled, X)
 
 
+class Scales:
+    """Give an imputer of dataframes the columns that are ordered categories as such."""
+
+    def __init__(self, imputer, ordered):
+        self.imputer, self.ordered = imputer, ordered
+
+    def fit(self, X):
+        self.states = {j: np.unique(X[~np.isnan(X[:, j]), j]) for j in self.ordered}
+        self.imputer.fit(self._frame(X))
+        return self
+
+    def _frame(self, X):
+        frame = pd.DataFrame(X)
+        for j, states in self.states.items():
+            frame[j] = pd.Categorical(frame[j], states, ordered=True)
+        return frame
+
+    def transform(self, X):
+        return np.asarray(self.imputer.transform(self._frame(X)), dtype=float)
+
+    def sample_imputations(self, X, n_imputations, proper):
+        return self.imputer.sample_imputations(self._frame(X), n_imputations, proper)
+
+
 class Forest:
     """miceforest: mean of the numbers, mode of the categories of several completed tables."""
 
@@ -169,7 +196,7 @@ class Forest:
         return np.where(np.isnan(X), result, X)
 
 
-def make_imputers(categorical):
+def make_imputers(categorical, ordered=()):
     """Imputers by name, each a function that makes one."""
     trees = {"n_estimators": 30, "min_samples_leaf": 3, "n_jobs": 1, "random_state": 0}
     makers = {
@@ -190,13 +217,14 @@ def make_imputers(categorical):
     }
 
     def ours(density="auto", self_masking=True):
-        return CircuitImputer(
+        imputer = CircuitImputer(
             density=density,
             self_masking=self_masking,
             categorical_features=categorical,
             keep_empty_features=True,
             random_state=0,
         )
+        return Scales(imputer, ordered) if len(ordered) else imputer
 
     return {
         "ours": ours,
@@ -223,7 +251,7 @@ def errors(filled, X, hidden, categorical):
 
 def draws(imputer, X, filled):
     """Completed tables (m, n, d): draws where the imputer can, else its one answer."""
-    if isinstance(imputer, CircuitImputer):
+    if isinstance(imputer, CircuitImputer | Scales):
         return imputer.sample_imputations(X, N_DRAWS, proper=False)
     if isinstance(imputer, Forest):
         return imputer.tables(X)
@@ -266,23 +294,23 @@ def downstream_score(train, filled, truth, categorical):
 
 
 def masked_table(name, mechanism, rate, seed, max_rows=500):
-    """Training rows, test rows, both with hidden cells; the truth, what is hidden, categories."""
-    X, categorical = load(name, max_rows)
+    """Training and test rows with hidden cells, the truth, what is hidden, categories, scales."""
+    X, categorical, ordered = load(name, max_rows)
     rng = np.random.default_rng(seed)
     hidden = hide(X, rate, mechanism, rng)
     masked = np.where(hidden, np.nan, X)
     order = rng.permutation(len(X))
-    cut = int(0.7 * len(X))
+    cut = n_training_rows(name, len(X))
     train, test = order[:cut], order[cut:]
     # what was never seen cannot be imputed: the same for all
     for j in categorical:
         hidden[:, j] &= np.isin(X[:, j], masked[train, j])
-    return masked[train], masked[test], X[test], hidden[test], categorical
+    return masked[train], masked[test], X[test], hidden[test], categorical, ordered
 
 
 def examine(make, table, errors_only):
     """Errors and seconds of one imputer on one masked table."""
-    train, test, truth, hidden, categorical = table
+    train, test, truth, hidden, categorical, _ = table
     start = time.process_time()
     imputer = make().fit(train)
     middle = time.process_time()
@@ -313,10 +341,11 @@ def run(cell, imputers, max_rows, path, done, errors_only=False):
         if (*cell, label) in done:
             continue
         table = table or masked_table(*cell, max_rows)
-        if label not in make_imputers(table[4]):
+        makers = make_imputers(*table[4:])
+        if label not in makers:
             continue
         try:
-            found = examine(make_imputers(table[4])[label], table, errors_only)
+            found = examine(makers[label], table, errors_only)
         except Exception as error:  # a peer that cannot do it is reported, not hidden
             found = {"error": repr(error)[:200]}
         row = dict(zip(KEYS, (*cell, label), strict=True)) | found
@@ -334,6 +363,8 @@ def read(path):
 def _kind(table):
     """What a table has in common with others that are drawn alike."""
     family, _, seed = table.partition("_")
+    if family == "domain":
+        return "_".join(seed.split("_")[:2])
     kinds = {"realistic": list(KINDS), "structured": list(STRUCTURES)}.get(family)
     return kinds[int(seed) % len(kinds)] if kinds else family
 
@@ -396,6 +427,8 @@ def main():
     parser.add_argument("--processes", nargs=2, type=int, metavar=("FIRST", "END"))
     parser.add_argument("--realistic", nargs=2, type=int, metavar=("FIRST", "END"))
     parser.add_argument("--structured", nargs=2, type=int, metavar=("FIRST", "END"))
+    parser.add_argument("--domains", nargs=2, type=int, metavar=("FIRST", "END"))
+    parser.add_argument("--kinds", nargs="+", default=["development", "apart"])
     parser.add_argument("--errors-only", action="store_true")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -411,6 +444,15 @@ def main():
         "realistic": options.realistic,
         "structured": options.structured,
     }
+    halves = {"development": DEVELOPMENT, "apart": APART}
+    if options.domains:
+        chosen = [kind for half in options.kinds for kind in halves.get(half, [half])]
+        options.tables = [
+            f"domain_{kind}_{n_rows}_{seed}"
+            for kind, n_rows, seed in product(chosen, (250, 800), range(*options.domains))
+        ]
+        options.max_rows = None
+        cells = list(product(options.tables, options.masks, options.rates, range(options.seeds)))
     is_own = any(drawn.values())
     if is_own:
         kinds = list(product(options.masks, options.rates))

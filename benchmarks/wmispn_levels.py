@@ -34,7 +34,7 @@ RATE = 0.3
 
 def examine(name, level, max_rows):
     """Likelihood, errors and cost of one level on one table."""
-    X, categorical = load(name, max_rows)
+    X, categorical, _ = load(name, max_rows)
     rng = np.random.default_rng(0)
     order = rng.permutation(len(X))
     train, test = np.split(X[order], [int(0.7 * len(X))])
