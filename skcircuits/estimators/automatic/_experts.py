@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import ndtr
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.circuits import Circuit
@@ -54,6 +55,7 @@ _PRIOR_NUMBERS = 5.0  # of one column, whose errors are in units of their own va
 _MANY_ROWS = 2000  # from here on more components and states are tried
 _MAP_ROWS = 300  # enough for the shape of a column
 _LEAST_VARIANCE = 1e-10  # of errors of cells, in standard units
+_LEAST_DEVIATION = 1e-3  # of the number in place of an ordered category
 _LEAST_WEIGHT = 0.05  # experts with a smaller weight are dropped
 _LEAST_PROMISE = 0.02  # those with a smaller one after a short trial get no whole trial
 _MOST_ROWS = 10_000  # for the weights of chosen experts
@@ -155,7 +157,7 @@ class Expert:
     Gaussian mixtures that were chosen already have their `candidates`; `fits` of these to some of
     the rows, `n_rows` of them, are where fits to all start. `trial`: another density, or a mixture
     over transformed columns, as it was fitted to some of the rows. `columns`: those that have
-    histograms.
+    histograms; `scales`: ordered categories whose codes are numbers to it.
     """
 
     family: str
@@ -165,6 +167,7 @@ class Expert:
     trial: object = field(default=None, repr=False, compare=False)
     n_rows: int = field(default=0, repr=False, compare=False)
     columns: tuple[int, ...] | None = field(default=None, repr=False, compare=False)
+    scales: tuple[int, ...] = ()
 
     @classmethod
     def mixture(cls, covariance_type, n_components, location_model=False, **more):
@@ -203,10 +206,13 @@ class Expert:
 
     @property
     def shape(self):
-        """The candidate over columns as they are, transformed or grouped; None if not fixed."""
+        """The candidate over columns as they are, transformed or grouped; None if not fixed.
+
+        Tables whose codes are numbers to it are no tables of other candidates: None as well.
+        """
         own = dict(self.parameters)
         shape, n_components = own.get("covariance_type"), own.get("n_components")
-        if shape is None:
+        if shape is None or self.scales:
             return None
         if n_components == "rows":
             return KERNELS
@@ -255,7 +261,8 @@ class Expert:
 
     def going_on(self, n_rows):
         """Limit of the iterations of a fit to all `n_rows` that continues a fit to some of them."""
-        if not self.n_rows or any(times > 1 for _, times in self.candidates):
+        is_new = not self.n_rows or bool(self.scales)
+        if is_new or any(times > 1 for _, times in self.candidates):
             return {}
         return {"max_iter": max(_LEAST_MORE, round(_MORE * n_rows / self.n_rows))}
 
@@ -285,16 +292,68 @@ class Expert:
 
     def described(self):
         """Description for users: parameters with which the density can be fitted alone."""
-        return {"family": self.family, **_FIXED[self.family], **dict(self.parameters)}
+        described = {"family": self.family, **_FIXED[self.family], **dict(self.parameters)}
+        return {**described, "ordered_as_numbers": True} if self.scales else described
+
+    def view(self, schema):
+        """The schema of the same rows to the density, in which codes of scales are numbers."""
+        columns = list(schema.columns)
+        for j in self.scales:
+            columns[j] = replace(columns[j], categories=None, is_integral=True, is_ordered=False)
+        return replace(schema, columns=tuple(columns))
+
+    def answers_about(self, circuit, schema):
+        """What answers about the rows of a schema, by the circuit of the density."""
+        if not self.scales:
+            return circuit
+        return ScaleAnswers(circuit, {j: schema.columns[j].cardinality for j in self.scales})
 
 
-def experts_for(table, families, criterion, n_massive=0, may_transform=True):
+@dataclass(frozen=True, eq=False)
+class ScaleAnswers:
+    """Answers of a circuit over the codes of ordered categories as numbers, about the categories.
+
+    A category has the probability of the numbers that round to its code, under a normal
+    distribution with the conditional mean and variance: exact for a single Gaussian. Densities of
+    codes cannot be mixed with probabilities of categories.
+
+    `cardinalities`: number of categories by column.
+    """
+
+    circuit: Circuit
+    cardinalities: dict[int, int]
+
+    def _mean_and_marginals(self, X):
+        """Conditional means (n, d), and probabilities of categories by column."""
+        means, tables = self.circuit._mean_and_marginals(X)
+        columns = list(self.cardinalities)
+        spreads = np.sqrt(self.circuit.variance(X)[:, columns])
+        for j, spread in zip(columns, spreads.T, strict=True):
+            inner = np.arange(self.cardinalities[j] - 1) + 0.5
+            steps = (inner - means[:, [j]]) / np.maximum(spread, _LEAST_DEVIATION)[:, None]
+            tables[j] = np.diff(ndtr(steps), axis=1, prepend=0.0, append=1.0)
+        return means, tables
+
+    def log_prob(self, X):
+        """Log density of rows, minus infinity where impossible."""
+        return self.circuit.log_prob(X)
+
+    def sample(self, n_samples, X, random_state):
+        """Completions (n_samples, n, d), in which numbers in place of codes are rounded."""
+        drawn = self.circuit.sample(n_samples, X=X, random_state=random_state)
+        for j, size in self.cardinalities.items():
+            drawn[..., j] = np.clip(np.round(drawn[..., j]), 0, size - 1)
+        return drawn
+
+
+def experts_for(table, families, criterion, n_massive=0, may_transform=True, scales=()):
     """Diverse candidate densities that suit the table.
 
     `n_massive`: number of numerical columns with point masses, which are no densities for any
     family then: the two cannot be compared. `may_transform`: whether columns may be transformed
     even if log densities are compared; units over them have no kernels. On many rows, as many
-    components without transformation are tried then, whose queries take no longer.
+    components without transformation are tried then, whose queries take no longer. `scales`:
+    columns of ordered categories.
 
     Location models and latent trees learn most from few rows. Mixtures of many components with one
     covariance, or of few with separate covariances, and sum-product networks can represent other
@@ -313,7 +372,28 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True):
         "latent_tree": [Expert.tree(n_states, point_masses=point_masses)] * has_trees,
         "wmispn": [Expert("wmispn", (("point_masses", point_masses),))],
     }
+    if scales and criterion == "cells":
+        experts["gaussian_mixture"].append(_over_scales(table, scales))
     return [expert for family in families for expert in experts[family]]
+
+
+def _over_scales(table, scales):
+    """A single Gaussian for each combination of the other categories, over codes as numbers.
+
+    A correlation of two scales is one number, where a table of categories has many. Several
+    components hardly gain (8 tables of questionnaires: 1.001 times the error).
+    """
+    n_numbers = table.numbers.shape[1] + len(scales)
+    if n_numbers > MAX_DENSE_COLUMNS:
+        found = Expert.mixture("factor", 1, n_factors=_few_factors(n_numbers))
+    else:
+        has_others = n_numbers < len(table.cardinalities)
+        found = Expert.mixture("tied", 1, has_others and len(table.numbers) <= MAX_LOCATION_ROWS)
+    return replace(found, scales=tuple(scales))
+
+
+def _few_factors(n_numbers):
+    return max(1, min(8, n_numbers // 4))
 
 
 def _mixtures_for(table, criterion, n_massive, may_transform):
@@ -329,7 +409,7 @@ def _mixtures_for(table, criterion, n_massive, may_transform):
         return [mixture("diag", 8 * factor)]
     if n_numbers > MAX_DENSE_COLUMNS:
         # A full covariance of so many columns has more entries than most tables have cells
-        few = max(1, min(8, n_numbers // 4))
+        few = _few_factors(n_numbers)
         return [mixture("factor", k, n_factors=few) for k in (1, 8)] + [mixture("diag", 8)]
     found = [mixture("tied", 16 * factor), mixture("shrunk", 8), mixture("full", 2 * factor)]
     if has_categories and n_rows <= MAX_LOCATION_ROWS:
@@ -425,9 +505,8 @@ class Trials:
             return experts
         self._run_within(_SHORT_TRIAL, experts, self.splits[:1])
         weights = self.weights(experts)
-        order = np.argsort(-weights, kind="stable")[:_MOST_TRIALS]
-        is_worth = weights[order] >= min(_LEAST_PROMISE, weights.max())
-        return [experts[i] for i in np.sort(order[is_worth])]
+        kept = _largest(experts, weights, _MOST_TRIALS, _LEAST_PROMISE)
+        return [experts[i] for i in sorted(kept)]
 
     def run(self, experts):
         """Try some experts on all splits."""
@@ -532,8 +611,7 @@ class Trials:
         """The experts of largest weight, at most `most`, with their weights."""
         experts = self._tried
         weights = self.weights(experts)
-        order = np.argsort(-weights, kind="stable")[:most]
-        kept = [experts[i] for i in order if weights[i] >= min(_LEAST_WEIGHT, weights.max())]
+        kept = [experts[i] for i in _largest(experts, weights, most, _LEAST_WEIGHT)]
         tried = [e.going_on_from(self._trials[e][-1].fit, self.n_rows) for e in kept]
         return dict(zip(tried, self.weights(kept).tolist(), strict=True))
 
@@ -574,6 +652,18 @@ class Trials:
         return self.X[turns[0].table.source]
 
 
+def _largest(experts, weights, most, least):
+    """Indices of the experts of largest weight (K,), at most so many and none of less than `least`.
+
+    One of them at least has a circuit over the categories, which answers queries.
+    """
+    order = np.argsort(-weights, kind="stable").tolist()
+    kept = [i for i in order[:most] if weights[i] >= min(least, weights.max())]
+    if all(experts[i].scales for i in kept):
+        kept.append(next(i for i in order if not experts[i].scales))
+    return kept
+
+
 class _Trial(NamedTuple):
     """Predictions of held-out rows in each turn by an expert, and what else is known of it."""
 
@@ -602,8 +692,8 @@ def _try(expert, part, turns, known, limits, grouped, X, schema, criterion, seed
             # a few iterations suffice to compare experts
             warnings.simplefilter("ignore", ConvergenceWarning)
             # States are those of all rows
-            fit._fit_encoded(X[part.source], schema, part.weights, groups={})
-    circuit, bounds = fit.circuit_, mean_bounds(part.numbers)
+            fit._fit_encoded(X[part.source], expert.view(schema), part.weights, groups={})
+    circuit, bounds = expert.answers_about(fit.circuit_, schema), mean_bounds(part.numbers)
     tables = None
     if pairs:
         tables = pairs.probabilities(circuit.sample(N_DRAWS, random_state=seed))

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_memory
 
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import HasMethods, StrOptions, TableMixin, check_is_fitted
-from skcircuits.estimators.automatic.density import AutomaticDensity
+from skcircuits.estimators.automatic.density import AutomaticDensity, is_small
 from skcircuits.estimators.chow_liu import ChowLiuDensity, HiddenChowLiuDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.shared._density import BaseDensity
@@ -163,13 +163,23 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         return _NAMED[self.density]()
 
     def _automatic_density(self, encoded):
-        """Choose a density: latent trees for discrete tables, the best families for others."""
+        """Choose a density: latent trees for discrete tables, the best families for others.
+
+        Predictions of categories are averaged, too: mixtures know what trees do not, above all from
+        few rows. Small integers stay with trees, whose draws are numbers that were seen.
+        """
         numbers = encoded[:, ~self._schema.is_categorical]
-        if all(_is_discrete(column[~np.isnan(column)]) for column in numbers.T):
+        is_discrete = all(_is_discrete(column[~np.isnan(column)]) for column in numbers.T)
+        has_numbers = numbers.shape[1] > 0
+        if is_discrete and (
+            has_numbers or not self._mixes_families or not is_small(*encoded.shape)
+        ):
             return HiddenChowLiuDensity()
-        if self._mixes_families:
-            return AutomaticDensity(selection="cells", n_jobs=getattr(self, "n_jobs", None))
-        return GaussianMixtureDensity(selection="cells")
+        if not self._mixes_families:
+            return GaussianMixtureDensity(selection="cells")
+        families = "all" if has_numbers else ["latent_tree", "gaussian_mixture"]
+        n_jobs = getattr(self, "n_jobs", None)
+        return AutomaticDensity(families=families, selection="cells", n_jobs=n_jobs)
 
     def set_params(self, **params):
         """Set parameters, also of a density that is an estimator.

@@ -52,6 +52,7 @@ _MAX_THRESHOLD_NUMBERS = 2  # Gaussians bound at most three columns, of which qu
 _ENOUGH_ROWS = 10_000  # to detect whether many have the same number
 _LEAST_MEMBERS = 2  # of a mixture: on many rows, each family represents what others miss
 _MOST_EXPERTS = 4  # whose predictions of cells are averaged: more of them hardly gain
+_LEAST_SCALE = 3  # categories: the order of two tells nothing
 _SKEWED = 0.1  # nats per cell of a column that a transformation gains: lognormal, sigma .4
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
@@ -97,10 +98,12 @@ class AutomaticDensity(CircuitDensity):
         from them, unless combinations of such columns and of the categories are too many for
         location models. The candidates include, on small tables, mixtures with one component per
         row, and on tables of many rows mixtures of up to 48 components with separate covariances;
-        latent trees are candidates only on tables without numbers. One of two location models is
-        fitted to transformed columns. Tables of numbers with a skewed column get transformed
-        candidates even if a single Gaussian suffices. In each column, squared errors count relative
-        to their variance, which grows with the number in skewed columns.
+        latent trees are candidates only on tables without numbers. On tables with ordered
+        categories, they include a single Gaussian to which the codes of these are numbers; a
+        category then has the probability of the numbers that round to its code. One of two location
+        models is fitted to transformed columns. Tables of numbers with a skewed column get
+        transformed candidates even if a single Gaussian suffices. In each column, squared errors
+        count relative to their variance, which grows with the number in skewed columns.
     random_state : int, RandomState or None, default=None
         Controls the randomness of the initialisations and of the held-out rows.
     n_jobs : int, default=None
@@ -109,7 +112,8 @@ class AutomaticDensity(CircuitDensity):
     Attributes
     ----------
     circuit_ : Circuit
-        The mixture, over the original units and the codes of ``categories_``.
+        The mixture, over the original units and the codes of ``categories_``. It leaves out a
+        density to which these codes are numbers.
     densities_ : list of density
         The densities that were fitted to all rows. They do not include categories in
         ``thresholds_``; numerical columns of two values may be categorical in them.
@@ -128,7 +132,8 @@ class AutomaticDensity(CircuitDensity):
         ``standard_error``, and its ``weight`` in the mixture (0 if it was not chosen). A density
         with the parameters of a chosen one, among them its ``random_state``, is the same, apart
         from Gaussian mixtures that go on from a fit to some of the rows. The loss of a candidate
-        that dropped out early is that of its few iterations. With
+        that dropped out early is that of its few iterations. Where ``ordered_as_numbers`` is True,
+        the codes of ordered categories are numbers to the density. With
         ``selection="log_likelihood"`` also ``misfit``: the largest difference in held-out rows
         between the joint frequency of a category and a quarter of a numerical column and its
         probability.
@@ -211,7 +216,11 @@ class AutomaticDensity(CircuitDensity):
         circuits = [_in_numbers(density.circuit_, self._states) for density in self.densities_]
         if found:
             circuits = [with_decided(circuit, columns, found) for circuit in circuits]
-        self.circuit_, self._circuits = mixed(circuits, self.weights_), circuits
+        pairs = list(zip(self._weights, circuits, strict=True))
+        self._answerers = [expert.answers_about(circuit, schema) for expert, circuit in pairs]
+        over_states = [k for k, (expert, _) in enumerate(pairs) if not expert.scales]
+        own = self.weights_[over_states]
+        self.circuit_ = mixed([circuits[k] for k in over_states], own / own.sum())
         if self.selection == "cells" and len(self.densities_) > 1:
             self._mean_bounds = self._bounds_of_means(rows, whole)
         if self.selection == "log_likelihood":  # imputers never evaluate the whole mixture
@@ -350,13 +359,13 @@ class AutomaticDensity(CircuitDensity):
     def _fit_members(self, densities, rows, schema):
         """Fit the chosen densities to all rows, each as a separate task for callbacks."""
         with whole_fit(self, len(densities)) as fit:
-            for density in densities:
+            for expert, density in zip(self._weights, densities, strict=True):
                 task = fit.subcontext(task_name=type(density).__name__)
                 density._is_draw = self._is_draw
                 density._convergence_way_out = None  # the weight was learned on held-out rows
                 with inner_fit(self, density, task):
                     density.set_params(verbose=self.verbose)
-                    density._fit_encoded(rows.X, schema, rows.weight)
+                    density._fit_encoded(rows.X, expert.view(schema), rows.weight)
 
     def _clone_for_draw(self):
         cloned = super()._clone_for_draw()
@@ -372,11 +381,11 @@ class AutomaticDensity(CircuitDensity):
         """
         if self.selection == "log_likelihood":
             return super()._experts()
-        return list(zip(self.weights_, self._circuits, strict=True))
+        return list(zip(self.weights_, self._answerers, strict=True))
 
     def _choose(self, rows, schema, seed):
         """Experts to fit to all rows with their weights, and the report."""
-        rows, schema, _ = _grouped(rows, schema)
+        rows, schema, groups = _grouped(rows, schema)
         table = MixtureTable.prepare(rows.X, schema.cardinalities, rows.weight)
         families, comparison, pool = self._checked_families(), None, None
         has_thresholds = len(schema.columns) < self.n_features_in_
@@ -397,7 +406,9 @@ class AutomaticDensity(CircuitDensity):
             families = ("gaussian_mixture",)
             comparison = Comparison(table, self.selection, EMSettings(), seed)
             pool = _own_pool(table, comparison)
-        experts = experts_for(table, families, self.selection, len(massive), self._may_transform)
+        scales = [j for j in _scales(schema) if j not in groups]  # groups have no order
+        settings = self.selection, len(massive), self._may_transform, scales
+        experts = experts_for(table, families, *settings)
         if pool is not None:
             transformed = [own for own in experts if own.is_transformed and transforms]
             if not transformed or sum(c.n_components for c in pool) == 1 or not comparison.splits:
@@ -427,6 +438,12 @@ class AutomaticDensity(CircuitDensity):
             condition = f"be some of {', '.join(map(repr, _FAMILIES))}"
             raise ValueError(must("families", condition, 'Or pass "all".', families=self.families))
         return tuple(self.families)
+
+
+def _scales(schema):
+    """Columns of categories whose order tells something of them."""
+    columns = enumerate(schema.columns)
+    return [j for j, own in columns if own.is_ordered and own.cardinality >= _LEAST_SCALE]
 
 
 def _two_numbers(cells, counts):
@@ -525,9 +542,13 @@ def _n_restarts(weight, n_cells, selection):
     return 1 if selection == "cells" else max(1, round(weight * pool_size(n_cells)))
 
 
-def _is_small(table):
+def is_small(n_rows, n_columns):
     """Whether there is time for other families than Gaussian mixtures."""
-    return table.n_cells <= _MAX_CELLS and len(table.cardinalities) <= _MAX_TREE_COLUMNS
+    return n_rows * n_columns <= _MAX_CELLS and n_columns <= _MAX_TREE_COLUMNS
+
+
+def _is_small(table):
+    return is_small(len(table.weights), len(table.cardinalities))
 
 
 def _suits_trees(table, has_thresholds):

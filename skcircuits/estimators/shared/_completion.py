@@ -178,7 +178,7 @@ def averages(experts, X, is_categorical, bounds, column_weights):
 
     The latter for the m rows in which the column is missing: there may be many categories.
     """
-    answers, weights = _answers(experts, X, Circuit._mean_and_marginals)
+    answers, weights = _answers(experts, X, lambda circuit, rows: circuit._mean_and_marginals(rows))
     if bounds is not None:
         answers = [
             (np.clip(means, *own), tables)

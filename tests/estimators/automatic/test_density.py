@@ -220,7 +220,7 @@ def tables():
     few_rows = whole[:8]
     incomplete = np.where(rng.random(whole.shape) < 0.2, np.nan, whole)
     return {
-        "categories": (labels, HiddenChowLiuDensity),
+        "categories": (labels, AutomaticDensity),
         "integers": (whole, HiddenChowLiuDensity),
         "incomplete integers": (incomplete, HiddenChowLiuDensity),
         "numbers": (numbers, AutomaticDensity),
@@ -545,3 +545,73 @@ def test_two_numbers_of_too_many_columns_stay_numbers():
     density = AutomaticDensity(families=["gaussian_mixture"], selection="cells", random_state=0)
     assert not clone(density).fit(X)._new_states.numbers
     assert list(clone(density).fit(X[:, 6:])._new_states.numbers) == [0, 1, 2]
+
+
+def questionnaire(n_rows, is_ordered, seed=0):
+    """Answers on scales by two attitudes, a group, and an age, some cells missing; the truth."""
+    rng = np.random.default_rng(seed)
+    attitudes = rng.normal(size=(n_rows, 2))
+    loads = np.array([[1.2, 0.0], [1.0, 0.3], [-1.1, 0.2], [0.0, 1.2], [0.3, 1.0], [0.0, -1.1]])
+    values = attitudes @ loads.T + 0.6 * rng.normal(size=(n_rows, len(loads)))
+    codes = np.digitize(values, [-1.5, -0.5, 0.5, 1.5])
+    levels = ["never", "rarely", "at times", "often", "always"]
+    truth = pd.DataFrame(
+        {
+            f"item {j}": pd.Categorical.from_codes(column, levels, ordered=is_ordered)
+            for j, column in enumerate(codes.T)
+        }
+    )
+    truth["group"] = np.where(attitudes[:, 0] + rng.normal(size=n_rows) > 0, "a", "b")
+    truth["age"] = 40 + 8 * attitudes[:, 1] + 6 * rng.normal(size=n_rows)
+    hidden = rng.random(truth.shape) < 0.3
+    return truth.mask(hidden), truth, hidden
+
+
+def wrong_answers(table, truth, hidden):
+    items = [name for name in truth if name.startswith("item")]
+    is_wrong = (table[items].astype(str) != truth[items].astype(str)).to_numpy()
+    return is_wrong[hidden[:, : len(items)]].mean()
+
+
+@pytest.fixture(scope="module")
+def of_scales():
+    rows, *_ = questionnaire(250, is_ordered=True)
+    return CircuitImputer(random_state=0).set_output(transform="pandas").fit(rows)
+
+
+def test_order_tells_more_than_names_of_categories(of_scales):
+    rows, *_ = questionnaire(250, is_ordered=False)
+    nominal = CircuitImputer(random_state=0).set_output(transform="pandas").fit(rows)
+    errors = []
+    for imputer, is_ordered in [(of_scales, True), (nominal, False)]:
+        table, truth, hidden = questionnaire(1500, is_ordered, seed=1)
+        errors.append(wrong_answers(imputer.transform(table), truth, hidden))
+    assert errors[0] < 0.97 * errors[1]
+
+
+def test_queries_are_about_categories_that_one_density_has_as_numbers(of_scales):
+    density = of_scales.density_
+    is_over_numbers = [row.get("ordered_as_numbers", False) for row in density.selection_]
+    weights = [row["weight"] for row in density.selection_]
+    assert weights[is_over_numbers.index(True)] > 0.5
+    assert density.weights_.sum() == pytest.approx(1.0)
+    assert density.circuit_.cardinalities == dict.fromkeys(range(6), 5) | {6: 2}
+    masses = [density.probability({"item 0": own}) for own in density.categories_[0]]
+    assert sum(masses) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("proper", [False, True])
+def test_draws_on_scales_are_categories(of_scales, proper):
+    table, truth, hidden = questionnaire(60, is_ordered=True, seed=2)
+    first, second = of_scales.sample_imputations(table, 2, proper=proper)
+    assert not first.isna().any(axis=None) and not first.equals(second)
+    assert first["item 0"].dtype == truth["item 0"].dtype
+    pd.testing.assert_frame_equal(first.mask(hidden), table, check_dtype=False)
+
+
+@pytest.mark.parametrize("n_rows", [3, 30])
+def test_few_rows_of_scales_alone(n_rows):
+    table, truth, _ = questionnaire(n_rows, is_ordered=True)
+    items = [name for name in truth if name.startswith("item")]
+    completed = CircuitImputer(random_state=0, keep_empty_features=True).fit_transform(table[items])
+    assert completed.shape == (n_rows, len(items))
