@@ -141,13 +141,17 @@ class FactorGraph(ImmutableMixin, ExactInference):
             state_names=states,
         )
 
-    def log_full_conditionals(self, X: ArrayLike) -> list[FloatArray]:
+    def log_full_conditionals(
+        self, X: ArrayLike, variables: Sequence[int] | None = None
+    ) -> list[FloatArray]:
         """Compute log ``p(x_i | all others)`` for every variable, up to a constant per row.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
             Complete rows.
+        variables : sequence of int, default=None
+            The variables, all by default.
 
         Returns
         -------
@@ -160,7 +164,8 @@ class FactorGraph(ImmutableMixin, ExactInference):
                 must("X", "be complete", "log_prob_unnormalized sums missing cells out.")
             )
         by_variable = np.ascontiguousarray(codes.T)
-        return [log_full_conditional(one, by_variable) for one in self._conditionals]
+        columns = range(codes.shape[1]) if variables is None else self._read_variables(variables)
+        return [log_full_conditional(self._conditionals[v], by_variable) for v in columns]
 
     def compile(
         self,

@@ -280,7 +280,10 @@ def _ascend(target: DiscreteTarget, rows: FloatArray, counts: IntArray) -> Float
     moving = np.flatnonzero(counts > 1)
     n_unchanged = 0
     for variable in np.tile(moving, MAX_SWEEPS).tolist():
-        along = log_probabilities_along(target, rows, variable, int(counts[variable]))
+        if isinstance(target, FactorGraph):  # looks at the factors of the variable alone
+            along = target.log_full_conditionals(rows, [variable])[0]
+        else:
+            along = log_probabilities_along(target, rows, variable, int(counts[variable]))
         own = rows[:, variable].astype(np.int64)
         gained = along.max(axis=1) > along[np.arange(len(rows)), own]
         rows[gained, variable] = along.argmax(axis=1)[gained]

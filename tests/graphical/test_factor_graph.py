@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from skcircuits.exceptions import ZeroProbabilityError
-from skcircuits.graphical import Factor, FactorGraph
+from skcircuits.graphical import Factor, FactorGraph, IsingModel
 
 CARDINALITIES = [
     (2, 3, 2, 4),
@@ -363,3 +363,14 @@ def test_constant_factors_scale_and_nothing_else():
     assert again.log_partition() == scaled.log_partition()
     with pytest.raises(ValueError, match="be non-negative"):
         FactorGraph([((), -1.0)], [2])
+
+
+def test_full_conditionals_of_some_variables():
+    model = IsingModel.grid(2, 3, couplings=0.4, fields=0.2)
+    rows = model.sample(5, random_state=0)
+    every = model.log_full_conditionals(rows)
+    some = model.log_full_conditionals(rows, [4, 1])
+    assert len(some) == 2
+    assert (some[0] == every[4]).all() and (some[1] == every[1]).all()
+    with pytest.raises(ValueError, match="between 0 and 5"):
+        model.log_full_conditionals(rows, [6])
