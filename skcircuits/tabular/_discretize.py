@@ -95,10 +95,11 @@ class Discretizer:
         sizes = [len(self.volumes(j)) for j in range(len(self.values))]
         return np.array(sizes, dtype=np.int64)
 
-    def encode(self, X: FloatArray) -> FloatArray:
-        """Turn numbers into states."""
+    def encode(self, X: FloatArray, columns: Iterable[int] | None = None) -> FloatArray:
+        """Turn numbers of all or some columns into states."""
         states = self._own_states(X)
-        for j, (values, bins) in enumerate(zip(self.values, self.bins, strict=True)):
+        for j in range(len(self.values)) if columns is None else columns:
+            values, bins = self.values[j], self.bins[j]
             if bins is not None:
                 states[:, j] = bins.encode(X[:, j])
             elif (own := self.groups[j]) is not None:
@@ -134,13 +135,19 @@ class Discretizer:
 
     def known(self, X: FloatArray) -> FloatArray:
         """Numbers, moved to point masses that they are beside, NaN where they are no states."""
-        states = self.encode(X)
+        states = self.encode(X, self._uneven)
         X = np.where(np.isnan(states), np.nan, X)
-        for j, bins in enumerate(self.bins):
-            if bins is not None and not np.isnan(bins.points).all():
+        for j in self._uneven:
+            if (bins := self.bins[j]) is not None:
                 seen = np.flatnonzero(~np.isnan(states[:, j]))
                 X[seen, j] = bins.known(X[seen, j], states[seen, j].astype(np.int64))
         return X
+
+    @cached_property
+    def _uneven(self) -> list[int]:
+        """Columns in which some numbers are not known as they are: not those of bins alone."""
+        bins = enumerate(self.bins)
+        return [j for j, own in bins if own is None or not np.isnan(own.points).all()]
 
     def volumes(self, column: int) -> FloatArray:
         """Inverse densities (k,) within the states of a column, or numbers of categories."""

@@ -311,3 +311,14 @@ def test_more_numbers_may_be_named_that_many_rows_share():
         discretizer = Discretizer.fit(numbers[:, None], np.zeros(1, dtype=np.int64), shared=shared)
         points = discretizer.bins[0].points
         assert points[~np.isnan(points)].tolist() == found
+
+
+def test_known_numbers_are_those_of_their_states():
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(size=300), np.where(rng.random(300) < 0.4, 0.0, rng.normal(size=300))]
+    columns += [rng.integers(0, 3, size=300) * 5.0, rng.integers(0, 4, size=300)]
+    X = np.column_stack(columns)
+    discretizer = Discretizer.fit(X, np.array([0, 0, 0, 4]))
+    rows = np.array([[0.3, np.nextafter(0.0, 1.0), 5.0, 3.0], [np.nan, 0.2, 7.0, np.nan]])
+    expected = [[0.3, 0.0, 5.0, 3.0], [np.nan, 0.2, np.nan, np.nan]]
+    np.testing.assert_array_equal(discretizer.known(rows), expected)

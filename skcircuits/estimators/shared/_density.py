@@ -301,7 +301,8 @@ class BaseDensity(
         if known is not encoded:
             is_new = np.isnan(known) & ~np.isnan(encoded)
             log_density += self._new_states.log_prob(encoded, is_new)
-        if self.is_categorical_.any():
+        # Cells of new categories have no code: without such cells the table is read once
+        if np.isnan(encoded[:, self.is_categorical_]).any():
             X = self._check_table(X, reset=False)  # lists have no columns
             for column, (rows, _) in self._schema.unseen_categories(X).items():
                 log_density[rows] += self._new_states.log_masses[column]
