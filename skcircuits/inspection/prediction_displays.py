@@ -325,7 +325,7 @@ class ExpectedPredictionDisplay(Display):
     >>> from skcircuits import ExpectedPredictionRegressor
     >>> from skcircuits.inspection import ExpectedPredictionDisplay
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = ExpectedPredictionRegressor(RidgeCV(), random_state=0).fit(X, y)
+    >>> model = ExpectedPredictionRegressor(RidgeCV(), random_state=0).fit(X[:100], y[:100])
     >>> display = ExpectedPredictionDisplay.from_row(model, X[:1])
     >>> len(display.x)
     11

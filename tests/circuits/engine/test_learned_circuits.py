@@ -21,7 +21,7 @@ from skcircuits.circuits.engine._passes import log_values
 
 def binary_table():
     """Pixels of digits, on or off."""
-    return (load_digits().data[:900] > 7).astype(float)
+    return (load_digits().data[:500] > 7).astype(float)
 
 
 def categorical_table():

@@ -34,7 +34,7 @@ class TestScore(QueryCase):
     """Of a marginal density: ∂ log p(x_o) = ∫ ∂p(x) dx_m / p(x_o)."""
 
     def circuit(self, seed):
-        return RandomCircuit(seed, [0] * (1 + seed % 5), structured=seed % 2 == 0).circuit()
+        return RandomCircuit(seed, [0] * (1 + seed % 4), structured=seed % 2 == 0).circuit()
 
     def query(self, circuit, X):
         return circuit.grad_log_prob(X)

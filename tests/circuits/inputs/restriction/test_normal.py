@@ -181,7 +181,7 @@ def test_draws_of_two_dimensions_invert_the_cumulative_distribution(box, correla
 @pytest.mark.parametrize("box", BOXES)
 def test_draws_of_many_boxes_follow_their_distributions(box):
     """Each case is drawn once, by trials; the corner and the tail refuse most."""
-    n, correlation = 2000, 0.6
+    n, correlation = 1000, 0.6
     low, high = (np.repeat(np.array(ends)[:, None], n, axis=1) for ends in BOXES[box])
     each = np.repeat(np.array([[1.0, correlation], [correlation, 1.0]])[:, :, None], n, axis=2)
     normals, cases = TruncatedNormals(low, high, each), np.arange(n)
