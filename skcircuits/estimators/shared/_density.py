@@ -459,9 +459,9 @@ class CircuitDensity(BaseDensity):
         known = self._known_integers(rows)
         circuit, self._integers = with_new_integers(self.circuit_, rows, known)
         # Counting parameters would compile the circuit
-        if circuit is not self.circuit_:
-            self._n_given = circuit.n_parameters - self.circuit_.n_parameters
-            self.circuit_ = circuit
+        is_same = circuit is self.circuit_
+        self._n_given = 0 if is_same else circuit.n_parameters - self.circuit_.n_parameters
+        self.circuit_ = circuit
 
     def _known_integers(self, rows):
         """Integers that have probabilities, by column that has no other numbers."""

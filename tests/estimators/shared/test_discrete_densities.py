@@ -688,3 +688,12 @@ def test_the_log_likelihood_of_trees_is_that_of_their_circuit(n_components, is_m
     density.fit(X, sample_weight=weight)
     expected = np.average(density.score_samples(X), weights=weight)
     assert density.log_likelihood_ == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", ["tree", "strudel", "hidden"])
+def test_parameters_are_those_of_the_last_fit(name):
+    rng = np.random.default_rng(0)
+    gaps = rng.choice([0.0, 1.0, 2.0, 3.0, 7.0, 9.0], size=(300, 2))  # 4 and others get masses, too
+    X = rng.integers(0, 4, size=(300, 2)).astype(float)
+    refitted = fit(fit(make(name), gaps), X)
+    assert refitted.bic(X) == pytest.approx(fit(make(name), X).bic(X), rel=1e-12)
