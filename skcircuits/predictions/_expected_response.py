@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 
 from skcircuits.circuits import Circuit
 from skcircuits.exceptions import must
@@ -70,7 +71,8 @@ def noting_draws() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(DRAWN)
+        if not isinstance(error, NotFittedError):
+            error.add_note(DRAWN)
         raise
 
 

@@ -34,6 +34,7 @@ from sklearn.preprocessing import (
     FunctionTransformer,
     OneHotEncoder,
     PowerTransformer,
+    SplineTransformer,
     StandardScaler,
 )
 from sklearn.svm import SVR, LinearSVC
@@ -602,6 +603,26 @@ def test_models_that_fail_beyond_the_values_seen(model, transformer, must_comple
     # Every draw is within the range, and so are the answers
     assert np.isfinite(answers).all()
     assert (answers > y.min() - 1.0).all() and (answers < y.max() + 1.0).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (Ridge(), ""),
+        (SVR(), ""),
+        (make_pipeline(SplineTransformer(), Ridge()), "; standard deviations by draws"),
+        (
+            RandomForestRegressor(3, max_depth=2, random_state=0),
+            "; standard deviations by draws where several numbers are missing",
+        ),
+        (KNeighborsRegressor(), ""),
+    ],
+    ids=["linear", "kernel", "splines", "forest", "draws"],
+)
+def test_standard_deviations_by_draws_are_told(model, told, numbers):
+    ways = regressor(model, stacking=False).fit(*numbers).explain_method()
+    assert ways["predict"].removesuffix("; not stacked: as asked").endswith(told)
+    assert ("deviations" in ways["predict"]) == bool(told)
 
 
 def _difference_of_logarithms(X):

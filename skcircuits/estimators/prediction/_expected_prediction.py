@@ -310,12 +310,15 @@ class ExpectedPredictionMixin(
         dict of str to str
             For the name of each method of the model, ``"exact: <closed form>"``, or ``"draws:
             <reason>"`` with the reason why there is no closed form, followed by the weight of the
-            expectation in the stack, or the reason why it is not stacked. Rows in which only
+            expectation in the stack, or the reason why it is not stacked. It is said if standard
+            deviations are estimated from draws where expectations are exact. Rows in which only
             categories are missing, with few completions, are exact in any case, by summation over
             all completions. Closed forms of smooth functions do not round missing integers.
         """
         check_is_fitted(self)
         ways = {method: self._way_of(method) for method in self._responses}
+        if "predict" in ways:
+            ways["predict"] += self._way_of_deviations()
         if self._unstacked:
             for method in ways.keys() & STACKED:
                 ways[method] += f"; not stacked: {self._unstacked}"
@@ -498,6 +501,20 @@ class ExpectedPredictionMixin(
         way = explain(form, reason, self.circuit_, self._schema.is_integral)
         weight = self._expectation_weight(method)
         return way if weight == 1.0 else f"{way}; stacked, with a weight of {weight:.2f}"
+
+    def _way_of_deviations(self):
+        """Say whether standard deviations need draws where the expectation has a closed form."""
+        form, n_columns = self._closed_forms.get("predict"), len(self._schema.columns)
+        numbers = np.setdiff1d(np.arange(n_columns), list(self.circuit_.cardinalities))
+        if form is None or not len(numbers):
+            return ""
+        cells = self.circuit_.sample(len(numbers) + 1, random_state=0)[:, :n_columns]
+        cells[np.arange(len(numbers)), numbers] = np.nan  # one number each, and all numbers
+        cells[-1, numbers] = np.nan
+        *of_one, of_all = form.covers(self._rows(cells), with_variance=True)
+        if not all(of_one):
+            return "; standard deviations by draws"
+        return "" if of_all else "; standard deviations by draws where several numbers are missing"
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "stacking_weights_")
