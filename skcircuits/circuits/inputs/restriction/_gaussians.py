@@ -233,6 +233,8 @@ def _in_box(
     means: FloatArray, covariances: FloatArray, bounds: _Bounds, factors: FloatArray
 ) -> FloatArray:
     """Best points (K, n, m) of Gaussians of which linear forms are bounded."""
+    if len(factors) == 0:
+        return means
     across = covariances @ factors.T
     centres, inner = means @ factors.T, factors @ across
     precisions: FloatArray = np.linalg.inv(inner).astype(np.float64)
@@ -250,12 +252,15 @@ def _at_integers(
     regression from the `best` points, `bounded` (m,) within `ends` (2, K, n, m).
     """
     # Other variables with bounds come last, for which integers make room or not
-    others = np.setdiff1d(np.flatnonzero(bounded), integers)
+    is_integer = np.zeros(len(bounded), dtype=bool)
+    is_integer[integers] = True
+    others, left = np.flatnonzero(bounded & ~is_integer), np.flatnonzero(~bounded & ~is_integer)
     order = np.append(_by_freedom(group.covariances, integers), others)
-    whole = np.append(order, np.setdiff1d(np.arange(best.shape[-1]), order))
+    whole = np.append(order, left)
     factors = np.linalg.cholesky(group.covariances[:, whole[:, None], whole])[:, None]
     n_decided = len(order)
     slopes = _slopes_at_bounds(group, best, ends)
+    units, rows = np.arange(len(best))[:, None, None], np.arange(best.shape[1])[:, None]
     # Innovations (K, n, B, I) less those of the best point, standardised, which determine the
     # integers, and log densities less that of the best point
     known, heights = np.zeros((*best.shape[:-1], 1, n_decided)), np.zeros((*best.shape[:-1], 1))
@@ -275,9 +280,9 @@ def _at_integers(
         total = np.where(is_out, -np.inf, heights[..., None] + rise - 0.5 * steps**2)
         total = total.reshape(*total.shape[:-2], -1)
         kept = np.argsort(-total, axis=-1, kind="stable")[..., :_N_KEPT]
-        heights = np.take_along_axis(total, kept, axis=-1)
-        known = np.take_along_axis(known, kept[..., None] // choices.shape[-1], axis=-2)
-        known[..., i] = np.take_along_axis(steps.reshape(total.shape), kept, axis=-1)
+        heights = total[units, rows, kept]
+        known = known[units, rows, kept // choices.shape[-1]]
+        known[..., i] = steps.reshape(total.shape)[units, rows, kept]
     points = np.empty(best.shape)
     followed = (factors[..., :n_decided] @ known[..., 0, :, None])[..., 0]
     points[..., whole] = best[..., whole] + followed
@@ -303,13 +308,18 @@ def _beside_integers(group: _Group, points: FloatArray, integers: IntArray) -> F
 
 def _slopes_at_bounds(group: _Group, best: FloatArray, ends: FloatArray) -> FloatArray:
     """Derivatives (K, n, m) of the log density at the best points, zero but at bounds."""
+    is_at_bound = (best == ends[0]) | (best == ends[1])
+    if not is_at_bound.any():
+        return np.zeros(best.shape)
     missed = (group.means - best).transpose(0, 2, 1)
     slopes = np.linalg.solve(group.covariances, missed).transpose(0, 2, 1)
-    return np.where((best == ends[0]) | (best == ends[1]), slopes, 0.0)
+    return np.where(is_at_bound, slopes, 0.0)
 
 
 def _by_freedom(covariances: FloatArray, variables: IntArray) -> IntArray:
     """Order of variables, each with the least variance left by those before it."""
+    if len(variables) == 1:
+        return variables
     left = covariances[:, variables[:, None], variables].mean(axis=0)
     order: list[int] = []
     for _ in variables:
