@@ -149,7 +149,7 @@ class FactorGraph(ImmutableMixin, ExactInference):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Complete rows.
+            Rows that lack the same variables, which are summed out, or none.
         variables : sequence of int, default=None
             The variables, all by default.
 
@@ -159,12 +159,16 @@ class FactorGraph(ImmutableMixin, ExactInference):
             One column per state of the variable. The column of the variable in X is ignored.
         """
         codes, missing = self._read_rows(X)
-        if missing.any():
-            raise ValueError(
-                must("X", "be complete", "log_prob_unnormalized sums missing cells out.")
-            )
-        by_variable = np.ascontiguousarray(codes.T)
         columns = range(codes.shape[1]) if variables is None else self._read_variables(variables)
+        if missing.any():
+            if (missing != missing[0]).any() or missing[0, list(columns)].any():
+                condition = "lack the same variables in all rows, and none that are asked for"
+                way_out = "log_prob_unnormalized sums any missing cells out."
+                raise ValueError(must("X", condition, way_out, n_missing=int(missing.sum())))
+            hidden = frozenset(missing[0].nonzero()[0].tolist())
+            posterior = self._posteriors.for_evidence(hidden)
+            return [posterior.log_partition_along(codes, v) for v in columns]
+        by_variable = np.ascontiguousarray(codes.T)
         return [log_full_conditional(self._conditionals[v], by_variable) for v in columns]
 
     def compile(

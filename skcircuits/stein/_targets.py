@@ -122,10 +122,14 @@ def full_conditionals(target: DiscreteTarget, X: FloatArray) -> Iterator[tuple[i
     # A variable with one state cannot move, one collapsed everywhere need not.
     movable = (counts > 1) & ~np.isnan(X).all(axis=0)
     variables = movable.nonzero()[0].tolist()
-    if hasattr(target, "log_full_conditionals") and not np.isnan(X).any():
-        # Where the graph is known only the factors of each variable are looked at.
+    # Where the graph is known only the factors of each variable are looked at.
+    is_complete = not np.isnan(X).any()
+    if is_complete and hasattr(target, "log_full_conditionals"):
         tables = target.log_full_conditionals(X)
         yield from ((variable, tables[variable]) for variable in variables)
+        return
+    if isinstance(target, FactorGraph) and (np.isnan(X) == np.isnan(X[:1])).all():
+        yield from zip(variables, target.log_full_conditionals(X, variables))
         return
     for variable in variables:
         observed = X[~np.isnan(X[:, variable])]

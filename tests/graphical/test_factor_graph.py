@@ -374,3 +374,25 @@ def test_full_conditionals_of_some_variables():
     assert (some[0] == every[4]).all() and (some[1] == every[1]).all()
     with pytest.raises(ValueError, match="between 0 and 5"):
         model.log_full_conditionals(rows, [6])
+
+
+def test_full_conditionals_of_rows_without_some_variables():
+    rng = np.random.default_rng(0)
+    scopes = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (5,), (2, 6)]
+    states = np.array([2, 3, 2, 3, 2, 2, 4])
+    tables = [rng.random(states[list(scope)]) for scope in scopes]
+    tables[0][1, 2] = tables[2][0] = 0.0
+    graph = FactorGraph(list(zip(scopes, tables)), states)
+    rows = rng.integers(states, size=(20, 7)).astype(float)
+    rows[:, 2] = 1.0
+    rows[:, [1, 4, 6]] = np.nan
+    for variable, table in zip([0, 2, 3, 5], graph.log_full_conditionals(rows, [0, 2, 3, 5])):
+        moved = np.repeat(rows, states[variable], axis=0)
+        moved[:, variable] = np.tile(np.arange(states[variable]), len(rows))
+        expected = np.exp(graph.log_prob_unnormalized(moved)).reshape(table.shape)
+        expected /= expected.sum(axis=1, keepdims=True)
+        found = np.exp(table - table.max(axis=1, keepdims=True))
+        assert_allclose(found / found.sum(axis=1, keepdims=True), expected, rtol=1e-12)
+    rows[0, 5] = np.nan
+    with pytest.raises(ValueError, match="lack the same variables in all rows"):
+        graph.log_full_conditionals(rows)

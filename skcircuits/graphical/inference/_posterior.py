@@ -147,6 +147,21 @@ class Posterior:
             total += self._log_partition(component, codes)
         return total
 
+    def log_partition_along(self, codes: IntArray, variable: int) -> FloatArray:
+        """Give the same at every state of a variable, (n, k), up to a constant per row."""
+        n_states = int(self.cardinalities[variable])
+        moved = np.repeat(codes, n_states, axis=0)
+        moved[:, variable] = np.tile(np.arange(n_states), len(codes))
+        total = np.zeros(len(moved))
+        # All else is the constant
+        for factor in self.observed_factors:
+            if variable in factor.scope:
+                total += factor.log_table[tuple(moved[:, v] for v in factor.scope)]
+        for component in self.components:
+            if variable in component.boundary:
+                total += self._log_partition(component, moved)
+        return total.reshape(len(codes), n_states)
+
     def _log_partition(self, component: Component, codes: IntArray) -> FloatArray:
         distinct, rows = _distinct_evidence(component, codes)
         values = np.empty(len(distinct))

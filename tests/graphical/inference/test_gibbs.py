@@ -39,7 +39,7 @@ def test_lookups_do_not_change_tables():
 
 
 def test_incomplete_rows_are_refused():
-    with pytest.raises(ValueError, match="X must be complete"):
+    with pytest.raises(ValueError, match="none that are asked for"):
         star(2).log_full_conditionals([[0, np.nan, 1]])
 
 
