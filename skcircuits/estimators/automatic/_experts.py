@@ -206,10 +206,8 @@ class Expert:
 
     @property
     def shape(self):
-        """The candidate over columns as they are, transformed or grouped; None if not fixed.
-
-        Tables whose codes are numbers to it are no tables of other candidates: None as well.
-        """
+        """The candidate over columns as they are, transformed or grouped; None if not fixed."""
+        # Tables whose codes are numbers to it are no tables of other candidates: None as well
         own = dict(self.parameters)
         shape, n_components = own.get("covariance_type"), own.get("n_components")
         if shape is None or self.scales:
@@ -267,10 +265,7 @@ class Expert:
         return {"max_iter": max(_LEAST_MORE, round(_MORE * n_rows / self.n_rows))}
 
     def make(self, seed, limits=None, n_restarts=1, grouped=None, **more):
-        """The density, unfitted, with `more` parameters of mixtures; for a trial, its limits.
-
-        `grouped`: columns that are grouped in a mixture, if known.
-        """
+        """The density, unfitted, with `more` parameters of mixtures; for a trial, its limits."""
         parameters = {**dict(self.parameters), "random_state": seed}
         if limits:
             parameters |= limits
@@ -378,11 +373,9 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True, sca
 
 
 def _over_scales(table, scales):
-    """A single Gaussian for each combination of the other categories, over codes as numbers.
-
-    A correlation of two scales is one number, where a table of categories has many. Several
-    components hardly gain (8 tables of questionnaires: 1.001 times the error).
-    """
+    """A single Gaussian for each combination of the other categories, over codes as numbers."""
+    # A correlation of two scales is one number, where a table of categories has many. Several
+    # components hardly gain (8 tables of questionnaires: 1.001 times the error).
     n_numbers = table.numbers.shape[1] + len(scales)
     if n_numbers > MAX_DENSE_COLUMNS:
         found = Expert.mixture("factor", 1, n_factors=_few_factors(n_numbers))
@@ -443,11 +436,9 @@ def _location_models(mixture, criterion):
 
 
 def with_histograms(experts, columns):
-    """Those over transformed columns, with histograms of `columns` whose shape is worth it.
-
-    They represent uniform columns and those with several peaks, for which Gaussians would need many
-    components more.
-    """
+    """Those over transformed columns, with histograms of `columns` whose shape is worth it."""
+    # They represent uniform columns and those with several peaks, for which Gaussians would need
+    # many components more
     return [
         replace(own, parameters=(*own.parameters, ("histograms", True)), columns=columns)
         for own in experts
@@ -555,10 +546,8 @@ class Trials:
         return begun
 
     def weights(self, experts):
-        """Weights (K,) of some experts that minimise the loss of their average.
-
-        The prior is reduced in proportion to the experts that are left out.
-        """
+        """Weights (K,) of some experts that minimise the loss of their average."""
+        # The prior is reduced in proportion to the experts that are left out
         parts = [answers for _, answers in self._answers(experts)]
         if self._pairs:
             for i, (_, turns) in enumerate(self._splits_of(experts)):
@@ -567,10 +556,8 @@ class Trials:
         return stacking_weights(parts, _PRIOR_CELLS * len(experts) / len(self._trials))
 
     def column_weights(self, weights):
-        """Weights (K, d) of some experts for each column, with the common weights as prior mean.
-
-        The best expert for one column is rarely the best for all columns.
-        """
+        """Weights (K, d) of some experts for each column, with the common weights as prior mean."""
+        # The best expert for one column is rarely the best for all columns
         centre = np.array(list(weights.values()))
         found = np.repeat(centre[:, None], self.X.shape[1], axis=1)
         # A single expert has nothing to weigh
@@ -653,10 +640,8 @@ class Trials:
 
 
 def _largest(experts, weights, most, least):
-    """Indices of the experts of largest weight (K,), at most so many and none of less than `least`.
-
-    One of them at least has a circuit over the categories, which answers queries.
-    """
+    """Indices of up to `most` experts of weights (K,) from `least`; one knows the categories."""
+    # Its circuit answers queries
     order = np.argsort(-weights, kind="stable").tolist()
     kept = [i for i in order[:most] if weights[i] >= min(least, weights.max())]
     if all(experts[i].scales for i in kept):

@@ -163,11 +163,9 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         return _NAMED[self.density]()
 
     def _automatic_density(self, encoded):
-        """Choose a density: latent trees for discrete tables, the best families for others.
-
-        Predictions of categories are averaged, too: mixtures know what trees do not, above all from
-        few rows. Small integers stay with trees, whose draws are numbers that were seen.
-        """
+        """Choose a density: latent trees for discrete tables, the best families for others."""
+        # Predictions of categories are averaged, too: mixtures know what trees do not, above all
+        # from few rows. Small integers stay with trees, whose draws are numbers that were seen.
         numbers = encoded[:, ~self._schema.is_categorical]
         is_discrete = all(_is_discrete(column[~np.isnan(column)]) for column in numbers.T)
         has_numbers = numbers.shape[1] > 0

@@ -237,12 +237,10 @@ class AutomaticDensity(CircuitDensity):
         return near
 
     def _bounds_of_means(self, rows, whole):
-        """Least and largest means (K, d) by each density, from rows with and without far cells.
+        """Least and largest means (K, d) by each density, from rows with and without far cells."""
 
-        Densities over transformed columns may say means as large as numbers that are far off only
-        in the units of the column.
-        """
-
+        # Densities over transformed columns may say means as large as numbers that are far off only
+        # in the units of the column
         def bounds(X):
             return mean_bounds(np.where(self._schema.is_categorical, np.nan, X))
 
@@ -258,10 +256,8 @@ class AutomaticDensity(CircuitDensity):
         return known if self._near is None else without_far(known, self._near)
 
     def _thresholds(self, rows):
-        """Numbers that decide categories.
-
-        Not if cells are predicted: then weights of each column find the densities that know.
-        """
+        """Numbers that decide categories; none if cells are predicted."""
+        # Then weights of each column find the densities that know
         if self.selection == "cells" or len(self._schema.columns) > _MAX_TREE_COLUMNS:
             return []
         rows, schema, groups = _grouped(rows, self._schema)
@@ -281,11 +277,9 @@ class AutomaticDensity(CircuitDensity):
         ]
 
     def _numbers_as_categories(self, rows, schema):
-        """The two numbers of columns that are categories to all densities, by column.
-
-        Decided before candidates are compared, so that all of them have probabilities of these
-        numbers, and none a density. If log densities are compared, point masses do the same.
-        """
+        """The two numbers of columns that are categories to all densities, by column."""
+        # Decided before candidates are compared, so that all of them have probabilities of these
+        # numbers, and none a density. If log densities are compared, point masses do the same.
         if self.selection == "log_likelihood":
             return {}
         if self._given_states is not None:
@@ -374,11 +368,9 @@ class AutomaticDensity(CircuitDensity):
         return cloned
 
     def _experts(self):
-        """The densities with fixed weights, with which their predictions are averaged.
-
-        Weights that depend on the row would not help: the density that explains the observed cells
-        of a row best need not predict the other cells best.
-        """
+        """The densities with fixed weights, with which their predictions are averaged."""
+        # Weights that depend on the row would not help: the density that explains the observed
+        # cells of a row best need not predict the other cells best
         if self.selection == "log_likelihood":
             return super()._experts()
         return list(zip(self.weights_, self._answerers, strict=True))
@@ -504,10 +496,8 @@ def _weighed_pool(pool, comparison):
 
 
 def _weighed_by_many_rows(trials, most):
-    """Trials of experts on many rows, and the chosen ones with the weights that these show.
-
-    Some gain more than others from more rows.
-    """
+    """Trials of experts on many rows, and the chosen ones with the weights that these show."""
+    # Some gain more than others from more rows
     chosen = trials.choose(most)
     more = trials.on_more_rows()
     if len(chosen) == 1 or more.n_rows <= 2 * trials.n_rows:
@@ -524,10 +514,7 @@ def _grouped_columns(rows, schema, histograms=False):
 
 
 def _with_histograms(experts, rows, schema, n_massive):
-    """Those of some experts with histograms, if a column's shape is worth one.
-
-    `n_massive`: number of columns with point masses, which have some anyway.
-    """
+    """Those of some experts with histograms, if a column without point masses is worth one."""
     if not any(expert.is_transformed for expert in experts):
         return []
     columns = _grouped_columns(rows, schema, histograms=True)
@@ -535,10 +522,8 @@ def _with_histograms(experts, rows, schema, n_massive):
 
 
 def _n_restarts(weight, n_cells, selection):
-    """Number of restarts of a mixture that are pooled: it grows with weight, and with fewer rows.
-
-    Predictions of cells are averaged over densities anyway.
-    """
+    """Number of restarts of a mixture that are pooled: more with weight, and with fewer rows."""
+    # Predictions of cells are averaged over densities anyway
     return 1 if selection == "cells" else max(1, round(weight * pool_size(n_cells)))
 
 

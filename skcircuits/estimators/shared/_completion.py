@@ -56,10 +56,7 @@ def with_possible_evidence(answer, X, is_impossible, consequence):
 
 
 def completed_or_marginal(complete, X, circuit):
-    """Complete encoded rows by ``complete(X)``, shape (..., n, d).
-
-    Impossible rows are warned of and completed from the marginal distribution, observed cells kept.
-    """
+    """Complete encoded rows (..., n, d), impossible ones from the marginals, with a warning."""
 
     def is_impossible(rows):
         return np.isneginf(circuit.log_prob(rows))
@@ -117,10 +114,8 @@ def complete_rows(
 
 
 def _most_probable(circuit, X, integers):
-    """Complete rows by the best integers in some columns, if any are possible there.
-
-    No completion is less probable than the best one that is found without integers, rounded.
-    """
+    """Complete rows by the best integers in some columns, if any are possible there."""
+    # No completion is less probable than the best one that is found without integers, rounded
     best = circuit.mpe(X, method="search")
     is_free = np.isnan(X[:, integers])
     best[:, integers] = np.where(is_free, np.round(best[:, integers]), X[:, integers])
@@ -174,10 +169,8 @@ def predict_in_turns(experts, X, is_categorical, bounds, column_weights, rng):
 
 
 def averages(experts, X, is_categorical, bounds, column_weights):
-    """Averages of conditional means (n, d), and of probabilities of categories {column: (m, k)}.
-
-    The latter for the m rows in which the column is missing: there may be many categories.
-    """
+    """Averages of conditional means (n, d), and of probabilities of categories {column: (m, k)}."""
+    # The latter for the m rows in which the column is missing: there may be many categories
     answers, weights = _answers(experts, X, lambda circuit, rows: circuit._mean_and_marginals(rows))
     if bounds is not None:
         answers = [
@@ -322,10 +315,7 @@ class SharedStates:
 
 
 def with_new_integers(circuit, rows, integers):
-    """Circuit in which no integer between known ones is impossible, and these integers by column.
-
-    `integers`: the known ones by column, increasing; `rows`: the training rows.
-    """
+    """Circuit in which no integer between known ones is impossible, and these by column."""
     found = {
         j: own
         for j, known in integers.items()
@@ -345,10 +335,8 @@ def with_new_integers(circuit, rows, integers):
 
 
 def numbers_with_masses(circuit: Circuit, X: np.ndarray, is_categorical: np.ndarray):
-    """Numbers of which a circuit has probabilities, by numerical column.
-
-    Columns of which some rows of `X` (n, d) have other numbers have a density there.
-    """
+    """Numbers of which a circuit has probabilities, by numerical column."""
+    # Columns of which some rows of X (n, d) have other numbers have a density there
     found = {}
     # Without numerical columns there is nothing to compile the circuit for
     for unit in () if is_categorical.all() else circuit.plan.units:
