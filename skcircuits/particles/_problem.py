@@ -71,8 +71,9 @@ N_CONCAVE = 3
 N_NEAR, N_FAR, MIN_FAR, MAX_SIZE, WIDTHS = 30, 200, 20, 5e3, (1.0, 100.0)
 # Where ascents start on the line from one mode to another.
 FRACTIONS = 0.25, 0.5, 0.75
-# Ends of ascents that agree in so many digits of standard deviations are one place.
-PLACE_DIGITS = 2
+# Ends of ascents that are less than so many standard deviations apart, in every coordinate, are one
+# place.
+SAME_PLACE = 0.05
 # Number of chains that are followed from part to part of a density, the probability from which on
 # two of them in different parts count, and the fraction of moves between parts that is hardly any.
 MAX_FOLLOWED, LEAST_DIVIDED, HARDLY = 100, 0.1, 0.1
@@ -450,9 +451,11 @@ class SVGDProblem:
         starts = scales.transform(points_around(particles, scales, np.random.default_rng(0)))
         with np.errstate(all="ignore"):
             ascents = ascend(self._transformed(scales).score, starts)
-        ends = ascents.ends[ascents.arrived]
-        first = np.unique(np.round(ends, PLACE_DIGITS), axis=0, return_index=True)[1]
-        return scales.inverse_transform(ends[np.sort(first)])
+        ends, places = ascents.ends[ascents.arrived], []
+        while len(ends):
+            places.append(ends[0])
+            ends = ends[np.abs(ends - ends[0]).max(axis=1) > SAME_PLACE]
+        return scales.inverse_transform(np.reshape(places, (-1, ends.shape[1])))
 
     def diagnose_without_chains(
         self, particles: FloatArray, metric: Metric | SparseMetric | None
