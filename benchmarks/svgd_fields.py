@@ -57,11 +57,22 @@ def svgd(**options):
     return particles
 
 
+def with_neighbors(field, neighbors):
+    """Give the same density with kernels over other coordinates."""
+    other = GaussianMRF(field.precision, field.linear)
+    other.__dict__["neighbors"] = neighbors
+    return other
+
+
 def without_graph(field):
     """Give the same density with kernels over single coordinates."""
-    lonely = GaussianMRF(field.precision, field.linear)
-    lonely.__dict__["neighbors"] = [np.empty(0, dtype=np.int64)] * len(field.linear)
-    return lonely
+    return with_neighbors(field, [np.empty(0, dtype=np.int64)] * len(field.linear))
+
+
+def with_complete_graph(field):
+    """Give the same density with kernels over all coordinates."""
+    everyone = np.arange(len(field.linear))
+    return with_neighbors(field, [np.delete(everyone, node) for node in everyone])
 
 
 METHODS = {
@@ -74,7 +85,9 @@ METHODS = {
 SCOPE_METHODS = {
     "exact Monte Carlo": monte_carlo,
     "vanilla SVGD": svgd(kernel="global", **PURE),
-    "vanilla SVGD, default weight": svgd(kernel="global", preconditioner=None),
+    "vanilla SVGD, default weight": lambda field, n, seed: svgd(preconditioner=None)(
+        with_complete_graph(field), n, seed
+    ),
 }
 DENSE_METHODS = {
     "exact Monte Carlo": monte_carlo,
