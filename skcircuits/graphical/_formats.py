@@ -136,7 +136,7 @@ def _xml_add(element: ElementTree.Element, tag: str, text: str) -> None:
     """Add an element that holds a text, which readers will find unchanged."""
     # White space around names is no part of them, and XML has no control characters
     if text != " ".join(text.split()) or not text.isprintable() or not text:
-        condition = "hold neither control characters nor space at their ends, nor be empty"
+        condition = "be words of printable characters with single spaces between them"
         way_out = "Choose other variable_names and state_names, or write a UAI file by to_uai."
         raise ValueError(must("names in an XMLBIF file", condition, way_out, name=text))
     ElementTree.SubElement(element, tag).text = text

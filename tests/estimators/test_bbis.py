@@ -19,6 +19,7 @@ from sklearn.preprocessing import FunctionTransformer
 from skcircuits import BBISWeighter, ChowLiuDensity, GaussianMixtureDensity, MoATDensity
 from skcircuits.circuits import Circuit, MultivariateGaussian, Sum
 from skcircuits.estimators.targets import _weighing
+from skcircuits.estimators.targets._targets import are_divided
 from skcircuits.estimators.targets._weighted_samples import collapsed_discrepancy
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 from skcircuits.graphical import BayesianNetwork, FactorGraph, GaussianMRF, IsingModel
@@ -1121,6 +1122,23 @@ def test_gradients_of_one_mode_need_no_warning(n):
     BBISWeighter().fit(X, gradients=-X)
     bent = X + [0.0, 0.5] * (X[:, :1] ** 2 - 1.0)
     BBISWeighter().fit(bent, gradients=np.column_stack([X[:, 0] * (X[:, 1] - 1.0), -X[:, 1]]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_halves_of_a_ring_are_no_parts(seed):
+    """Little density lies between them, but they touch."""
+    rng = np.random.default_rng(seed)
+    angles, radii = 2.0 * np.pi * rng.random(1000), 3.0 + 0.4 * rng.normal(size=1000)
+    X = radii[:, None] * np.column_stack([np.cos(angles), np.sin(angles)])
+    scores = ((3.0 / radii - 1.0) / 0.4**2)[:, None] * X
+    assert not are_divided(X, scores, np.full(1000, 0.001))
+
+
+def test_a_row_of_large_weight_is_no_part():
+    X = np.append(np.random.default_rng(0).normal(size=100), 20.0)[:, None]
+    assert not are_divided(X, -X, np.append(np.full(100, 0.009), 0.1))
+    modes = np.concatenate([X[:100] - 10.0, X[:100] + 10.0])
+    assert are_divided(modes, -np.concatenate([X[:100], X[:100]]), np.full(200, 0.005))
 
 
 class Bounded:

@@ -26,9 +26,10 @@ SPREAD_OF_CONSTANTS = 1e-6
 # Gradients that differ by less are those of one row.
 SAME = 1e-6
 
-# Rows that are divided into two clusters, the least part of the weight that each has, and the flux
-# between halves of a density in which there is no valley (that of a normal one is .48).
-MAX_CLUSTERED, LEAST_MASS, LARGE_FLUX = 1000, 0.05, 0.3
+# Rows that are divided into two clusters, the least part of the weight and effective number of rows
+# of each, and the flux between halves of a density in which there is no valley (that of a normal
+# one is .48). Parts are apart if less than NEAREST of each is nearer to the other than a width.
+MAX_CLUSTERED, LEAST_MASS, LEAST_ROWS, LARGE_FLUX, NEAREST = 1000, 0.05, 10.0, 0.3, 0.05
 
 # Modes are searched for from at most MAX_SEEN particles and N_AROUND points around them, spread by
 # WIDTH of their standard deviations.
@@ -158,7 +159,13 @@ def are_divided(points, scores, weights):
     flux = shares @ slopes
     noise = np.sqrt((shares**2 * (slopes - flux[:, None]) ** 2).sum(axis=1))
     width = np.sqrt((shares * (along - (shares @ along)[:, None]) ** 2).sum(axis=1))
-    return bool(((np.abs(flux) + noise) * width < LARGE_FLUX).all())
+    is_known = LEAST_ROWS * (shares**2).sum(axis=1) <= 1.0
+    # The halves of a ring have little flux between them, too
+    order = np.argsort(along)
+    first, second = np.cumsum(shares[:, order], axis=1)
+    ends = order[[np.searchsorted(first, 1.0 - NEAREST), np.searchsorted(second, NEAREST)]]
+    is_apart = np.diff(along[ends])[0] > width.max()
+    return bool(is_apart and (is_known & ((np.abs(flux) + noise) * width < LARGE_FLUX)).all())
 
 
 class GivenGradients:
