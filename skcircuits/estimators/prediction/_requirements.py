@@ -18,6 +18,7 @@ from skcircuits.tabular import TableSchema
 from skcircuits.tabular._frames import columns_of_categories
 
 N_CORNERS = 64  # beyond the range of the rows, at which models are tried
+_LOSSES = ("loss", "objective", "loss_function")  # the last two in other libraries
 # Transformers that accept only numbers; the tags of others are less permissive than they are
 _OF_NUMBERS = ("sklearn.preprocessing._data", "sklearn.decomposition", "sklearn.kernel_approx")
 
@@ -146,14 +147,12 @@ def refuses_negative_values(model: Any) -> bool:
 
 def predicts_quantile(model: Any) -> bool:
     """Tell whether a model, or one inside of it, predicts a quantile of the target."""
-    parts = [model, *model.get_params(deep=True).values()]
+    parameters = model.get_params(deep=True)
     return any(
-        isinstance(part, QuantileRegressor)
-        or getattr(part, "loss", None) == "quantile"
-        # As other libraries call it
-        or "quantile" in str(getattr(part, "objective", ""))
-        for part in parts
-        if hasattr(part, "fit")
+        isinstance(part, QuantileRegressor) for part in (model, *parameters.values())
+    ) or any(
+        name.rpartition("__")[2] in _LOSSES and "quantile" in str(value).lower()
+        for name, value in parameters.items()
     )
 
 

@@ -24,6 +24,7 @@ from skcircuits import (
 )
 from skcircuits.estimators.automatic import _inner_density
 from skcircuits.estimators.prediction import _target_stack
+from skcircuits.estimators.prediction._requirements import predicts_quantile
 from skcircuits.estimators.prediction._target_stack import (
     N_TREES,
     Members,
@@ -179,6 +180,18 @@ def test_quantiles_are_not_stacked_with_means():
         wrapped = regressor(make_pipeline(StandardScaler(), model)).fit(X, y)
         assert "not stacked: the model predicts a quantile" in wrapped.explain_method()["predict"]
         assert np.mean(y <= wrapped.predict(X)) > 0.8
+
+
+class OfAnotherLibrary(Ridge):
+    def __init__(self, loss_function="RMSE", objective=None):
+        super().__init__()
+        self.loss_function, self.objective = loss_function, objective
+
+
+def test_quantiles_are_known_by_the_names_of_other_libraries():
+    assert not predicts_quantile(make_pipeline(StandardScaler(), OfAnotherLibrary()))
+    assert predicts_quantile(make_pipeline(OfAnotherLibrary("Quantile:alpha=0.9")))
+    assert predicts_quantile(OfAnotherLibrary(objective="reg:quantileerror"))
 
 
 def test_expectations_of_frozen_models_and_of_several_targets_stay_alone(iris):
