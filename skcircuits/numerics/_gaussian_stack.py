@@ -556,6 +556,8 @@ def log_diagonal(lower: FloatArray) -> FloatArray:
 
 def contract(subscripts: str, left: FloatArray, right: FloatArray) -> FloatArray:
     """Sum products over all but the last axis, in an order that no block size changes."""
+    # Along a last axis of two or more elements np.einsum adds the terms one after the other, along
+    # one of a single element in another order
     if right.shape[-1] != 1:
         return np.einsum(subscripts, left, right, optimize=False)
     if subscripts[subscripts.index(",") - 1] == subscripts[-1]:

@@ -30,9 +30,8 @@ class RandomNumbers(Protocol):
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
-    """A generator of a random state of scikit-learn, which it advances; numpy would make seeds of
-    other objects, for a matrix without end.
-    """
+    """Make a generator from a random state of scikit-learn; a RandomState is advanced."""
+    # Other objects are refused: numpy would try to make seeds of them, for a matrix without end
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(0, 2**32, size=4, dtype=np.uint32))
     sources = np.random.Generator | np.random.BitGenerator | np.random.SeedSequence
@@ -44,7 +43,7 @@ def as_generator(random_state: Any) -> np.random.Generator:
 
 
 def draw_states(weights: FloatArray, uniforms: FloatArray) -> IntArray:
-    """States (...) of probabilities proportional to weights (..., n_states), by uniforms."""
+    """Draw states (...) by weights (..., n_states), not all zero, and uniforms (...) in [0, 1)."""
     cumulative = np.cumsum(weights, axis=-1)
     # Scaling the uniform numbers saves normalising the weights
     thresholds = uniforms * cumulative[..., -1]

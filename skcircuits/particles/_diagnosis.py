@@ -376,6 +376,7 @@ class Chains:
 
     def warm_up(self, n_trajectories: int) -> None:
         """Move while step sizes, one per chain, are tuned; afterwards all chains have the same."""
+        # Such moves do not leave the target quite invariant, but bring chains out of narrow regions
         for trial in range(n_trajectories):
             excess = self._move() - ACCEPTANCE
             self._log_steps += ADAPTATION_RATE * excess / (1 + trial) ** ADAPTATION_DECAY

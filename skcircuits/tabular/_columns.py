@@ -242,6 +242,7 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
 
 def around_constants(constants: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Least and greatest number that count as those of constant columns, NaN where NaN."""
+    # What such a column was measured to, and the spread of its density, are guesses
     reach = _REACH_OF_CONSTANTS * np.maximum(1.0, np.abs(constants))
     return constants - reach, constants + reach
 
@@ -298,6 +299,7 @@ def is_missing(value: object, missing_value: object = np.nan) -> bool:
 
 def _in_days(column: Column, values: NDArray[Any], missing_value: object) -> NDArray[Any]:
     """Dates as numbers of days, those among objects too; other columns as they are."""
+    # Numbers in place of dates could count anything, and dates are no numbers
     if not column.has_dates:
         if values.dtype.kind == "M":
             raise _other_type(column, "numbers", dtype=str(values.dtype))

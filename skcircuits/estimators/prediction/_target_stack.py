@@ -260,7 +260,9 @@ def _power_of(pooled: FloatArray, targets: IntArray, row_weights: FloatArray) ->
 
 
 def _weights_of(answers: FloatArray, targets: FloatArray, row_weights: FloatArray) -> FloatArray:
-    """Weights (K,) of predictions (K, n, k) of least loss; one row per member for equal ones."""
+    """Weights (K,) of predictions (K, n, k) of least loss, shrunk towards equal weights."""
+    # Log loss of probabilities, squared errors of numbers in units of variance; as if one further
+    # row per member had equal weights
     n_members, n_rows, n_outputs = answers.shape
     nothing, no_answers = np.zeros(0), np.zeros((0, n_members))
     if n_outputs > 1:

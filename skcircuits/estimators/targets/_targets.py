@@ -496,7 +496,7 @@ def names_of(target, n_coordinates, columns=None):
 
 
 def warn_of_faults(diagnosis, estimator, is_corrected, names):
-    """Warn where moments of the particles contradict the target, or cannot be compared; tell it."""
+    """Warn of moments that contradict the target or cannot be compared; tell whether there are."""
     # Chains that have not mixed improve the particles, but do not reach the target.
     where = diagnosis.doubtful & diagnosis.unmixed if is_corrected else None
     faults = diagnosis.faults(where, names)
