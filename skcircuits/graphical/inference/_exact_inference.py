@@ -142,8 +142,8 @@ class ExactInference:
             raise TypeError(must("query", "be a mapping", way_out, query=query))
         row = self._evidence_row(evidence)
         self._read_possible_rows(row)
-        wanted = [self._read_states(variable, states) for variable, states in query.items()]
         columns = self._read_variables(list(query))
+        wanted = [self._read_states(variable, states) for variable, states in query.items()]
         # Variables that are observed already, or whose state does not matter, are no question
         possible = [
             states & {int(row[0, v])} if row[0, v] >= 0 else states
