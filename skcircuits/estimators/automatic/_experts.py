@@ -362,9 +362,13 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True, sca
     # Trees over bins take longest, and averages of predictions gain nothing from them beside
     # mixtures (83 generated tables: numbers 1.0004, categories .999 times the error without them)
     has_trees = criterion != "cells" or not has_numbers or "gaussian_mixture" not in families
+    sizes = [n_states] * has_trees
+    if criterion == "cells" and not has_numbers:
+        # Categories alone may have many classes, which few states cannot tell apart
+        sizes.append(4 * n_states)
     experts = {
         "gaussian_mixture": _mixtures_for(table, criterion, n_massive, may_transform),
-        "latent_tree": [Expert.tree(n_states, point_masses=point_masses)] * has_trees,
+        "latent_tree": [Expert.tree(n, point_masses=point_masses) for n in sizes],
         "wmispn": [Expert("wmispn", (("point_masses", point_masses),))],
     }
     if scales and criterion == "cells":

@@ -615,3 +615,18 @@ def test_few_rows_of_scales_alone(n_rows):
     items = [name for name in truth if name.startswith("item")]
     completed = CircuitImputer(random_state=0, keep_empty_features=True).fit_transform(table[items])
     assert completed.shape == (n_rows, len(items))
+
+
+def test_imputers_of_categories_know_many_classes():
+    rng = np.random.default_rng(0)
+    prototypes = rng.integers(4, size=(30, 10))
+    X = prototypes[rng.integers(30, size=700)]
+    X = np.where(rng.random(X.shape) < 0.1, rng.integers(4, size=X.shape), X).astype(float)
+    hidden = rng.random(X.shape) < 0.2
+    rows = np.where(hidden, np.nan, X)
+    settings = {"categorical_features": list(range(10)), "random_state": 0}
+    errors = []
+    for density in ("auto", HiddenChowLiuDensity(n_latent_states=32)):
+        imputer = CircuitImputer(density=density, **settings).fit(rows[:300])
+        errors.append(np.mean(imputer.transform(rows[300:])[hidden[300:]] != X[300:][hidden[300:]]))
+    assert errors[0] < 1.1 * errors[1]
