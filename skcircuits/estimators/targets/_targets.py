@@ -149,20 +149,20 @@ def are_divided(points, scores, weights):
         return False
     points, scores, weights = points[rows], scores[rows], weights[rows]
     sides = fcluster(linkage(points, "ward"), 2, "maxclust") == np.array([[1], [2]])
-    shares = sides * weights
-    masses = shares.sum(axis=1, keepdims=True)
+    fractions = sides * weights
+    masses = fractions.sum(axis=1, keepdims=True)
     if masses.min() < LEAST_MASS * masses.sum():
         return False
-    shares /= masses
-    way = np.diff(shares @ points, axis=0)[0]
+    fractions /= masses
+    way = np.diff(fractions @ points, axis=0)[0]
     along, slopes = (values @ (way / np.linalg.norm(way)) for values in (points, scores))
-    flux = shares @ slopes
-    noise = np.sqrt((shares**2 * (slopes - flux[:, None]) ** 2).sum(axis=1))
-    width = np.sqrt((shares * (along - (shares @ along)[:, None]) ** 2).sum(axis=1))
-    is_known = LEAST_ROWS * (shares**2).sum(axis=1) <= 1.0
+    flux = fractions @ slopes
+    noise = np.sqrt((fractions**2 * (slopes - flux[:, None]) ** 2).sum(axis=1))
+    width = np.sqrt((fractions * (along - (fractions @ along)[:, None]) ** 2).sum(axis=1))
+    is_known = LEAST_ROWS * (fractions**2).sum(axis=1) <= 1.0
     # The halves of a ring have little flux between them, too
     order = np.argsort(along)
-    first, second = np.cumsum(shares[:, order], axis=1)
+    first, second = np.cumsum(fractions[:, order], axis=1)
     ends = order[[np.searchsorted(first, 1.0 - NEAREST), np.searchsorted(second, NEAREST)]]
     is_apart = np.diff(along[ends])[0] > width.max()
     return bool(is_apart and (is_known & ((np.abs(flux) + noise) * width < LARGE_FLUX)).all())
