@@ -157,7 +157,7 @@ class Expert:
     Gaussian mixtures that were chosen already have their `candidates`; `fits` of these to some of
     the rows, `n_rows` of them, are where fits to all start. `trial`: another density, or a mixture
     over transformed columns, as it was fitted to some of the rows. `columns`: those that have
-    histograms; `scales`: ordered categories whose codes are numbers to it.
+    histograms; `ordinal`: ordered categories whose codes are numbers to it.
     """
 
     family: str
@@ -167,7 +167,7 @@ class Expert:
     trial: object = field(default=None, repr=False, compare=False)
     n_rows: int = field(default=0, repr=False, compare=False)
     columns: tuple[int, ...] | None = field(default=None, repr=False, compare=False)
-    scales: tuple[int, ...] = ()
+    ordinal: tuple[int, ...] = ()
 
     @classmethod
     def mixture(cls, covariance_type, n_components, location_model=False, **more):
@@ -210,7 +210,7 @@ class Expert:
         # Tables whose codes are numbers to it are no tables of other candidates: None as well
         own = dict(self.parameters)
         shape, n_components = own.get("covariance_type"), own.get("n_components")
-        if shape is None or self.scales:
+        if shape is None or self.ordinal:
             return None
         if n_components == "rows":
             return KERNELS
@@ -259,7 +259,7 @@ class Expert:
 
     def going_on(self, n_rows):
         """Limit of the iterations of a fit to all `n_rows` that continues a fit to some of them."""
-        is_new = not self.n_rows or bool(self.scales)
+        is_new = not self.n_rows or bool(self.ordinal)
         if is_new or any(times > 1 for _, times in self.candidates):
             return {}
         return {"max_iter": max(_LEAST_MORE, round(_MORE * n_rows / self.n_rows))}
@@ -288,24 +288,24 @@ class Expert:
     def described(self):
         """Description for users: parameters with which the density can be fitted alone."""
         described = {"family": self.family, **_FIXED[self.family], **dict(self.parameters)}
-        return {**described, "ordered_as_numbers": True} if self.scales else described
+        return {**described, "ordered_as_numbers": True} if self.ordinal else described
 
     def view(self, schema):
-        """The schema of the same rows to the density, in which codes of scales are numbers."""
+        """The schema that the density gets: codes of ordinal columns are numbers."""
         columns = list(schema.columns)
-        for j in self.scales:
+        for j in self.ordinal:
             columns[j] = replace(columns[j], categories=None, is_integral=True, is_ordered=False)
         return replace(schema, columns=tuple(columns))
 
     def answers_about(self, circuit, schema):
         """What answers about the rows of a schema, by the circuit of the density."""
-        if not self.scales:
+        if not self.ordinal:
             return circuit
-        return ScaleAnswers(circuit, {j: schema.columns[j].cardinality for j in self.scales})
+        return OrdinalAnswers(circuit, {j: schema.columns[j].cardinality for j in self.ordinal})
 
 
 @dataclass(frozen=True, eq=False)
-class ScaleAnswers:
+class OrdinalAnswers:
     """Answers of a circuit over the codes of ordered categories as numbers, about the categories.
 
     A category has the probability of the numbers that round to its code, under a normal
@@ -341,13 +341,13 @@ class ScaleAnswers:
         return drawn
 
 
-def experts_for(table, families, criterion, n_massive=0, may_transform=True, scales=()):
+def experts_for(table, families, criterion, n_massive=0, may_transform=True, ordinal=()):
     """Diverse candidate densities that suit the table.
 
     `n_massive`: number of numerical columns with point masses, which are no densities for any
     family then: the two cannot be compared. `may_transform`: whether columns may be transformed
     even if log densities are compared; units over them have no kernels. On many rows, as many
-    components without transformation are tried then, whose queries take no longer. `scales`:
+    components without transformation are tried then, whose queries take no longer. `ordinal`:
     columns of ordered categories.
 
     Location models and latent trees learn most from few rows. Mixtures of many components with one
@@ -371,22 +371,22 @@ def experts_for(table, families, criterion, n_massive=0, may_transform=True, sca
         "latent_tree": [Expert.tree(n, point_masses=point_masses) for n in sizes],
         "wmispn": [Expert("wmispn", (("point_masses", point_masses),))],
     }
-    if scales and criterion == "cells":
-        experts["gaussian_mixture"].append(_over_scales(table, scales))
+    if ordinal and criterion == "cells":
+        experts["gaussian_mixture"].append(_over_ordinal(table, ordinal))
     return [expert for family in families for expert in experts[family]]
 
 
-def _over_scales(table, scales):
+def _over_ordinal(table, ordinal):
     """A single Gaussian for each combination of the other categories, over codes as numbers."""
-    # A correlation of two scales is one number, where a table of categories has many. Several
-    # components hardly gain (8 tables of questionnaires: 1.001 times the error).
-    n_numbers = table.numbers.shape[1] + len(scales)
+    # A correlation of two ordinal columns is one number, where a table of categories has many.
+    # Several components hardly gain (8 tables of questionnaires: 1.001 times the error).
+    n_numbers = table.numbers.shape[1] + len(ordinal)
     if n_numbers > MAX_DENSE_COLUMNS:
         found = Expert.mixture("factor", 1, n_factors=_few_factors(n_numbers))
     else:
         has_others = n_numbers < len(table.cardinalities)
         found = Expert.mixture("tied", 1, has_others and len(table.numbers) <= MAX_LOCATION_ROWS)
-    return replace(found, scales=tuple(scales))
+    return replace(found, ordinal=tuple(ordinal))
 
 
 def _few_factors(n_numbers):
@@ -648,8 +648,8 @@ def _largest(experts, weights, most, least):
     # Its circuit answers queries
     order = np.argsort(-weights, kind="stable").tolist()
     kept = [i for i in order[:most] if weights[i] >= min(least, weights.max())]
-    if all(experts[i].scales for i in kept):
-        kept.append(next(i for i in order if not experts[i].scales))
+    if all(experts[i].ordinal for i in kept):
+        kept.append(next(i for i in order if not experts[i].ordinal))
     return kept
 
 

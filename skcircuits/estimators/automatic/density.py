@@ -52,7 +52,7 @@ _MAX_THRESHOLD_NUMBERS = 2  # Gaussians bound at most three columns, of which qu
 _ENOUGH_ROWS = 10_000  # to detect whether many have the same number
 _LEAST_MEMBERS = 2  # of a mixture: on many rows, each family represents what others miss
 _MOST_EXPERTS = 4  # whose predictions of cells are averaged: more of them hardly gain
-_LEAST_SCALE = 3  # categories: the order of two tells nothing
+_LEAST_LEVELS = 3  # categories: the order of two tells nothing
 _SKEWED = 0.1  # nats per cell of a column that a transformation gains: lognormal, sigma .4
 _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gaussian mixtures
 
@@ -219,7 +219,7 @@ class AutomaticDensity(CircuitDensity):
             circuits = [with_decided(circuit, columns, found) for circuit in circuits]
         pairs = list(zip(self._weights, circuits, strict=True))
         self._answerers = [expert.answers_about(circuit, schema) for expert, circuit in pairs]
-        over_states = [k for k, (expert, _) in enumerate(pairs) if not expert.scales]
+        over_states = [k for k, (expert, _) in enumerate(pairs) if not expert.ordinal]
         own = self.weights_[over_states]
         self.circuit_ = mixed([circuits[k] for k in over_states], own / own.sum())
         if self.selection == "cells" and len(self.densities_) > 1:
@@ -399,8 +399,8 @@ class AutomaticDensity(CircuitDensity):
             families = ("gaussian_mixture",)
             comparison = Comparison(table, self.selection, EMSettings(), seed)
             pool = _own_pool(table, comparison)
-        scales = [j for j in _scales(schema) if j not in groups]  # groups have no order
-        settings = self.selection, len(massive), self._may_transform, scales
+        ordinal = [j for j in _ordinal_columns(schema) if j not in groups]  # groups have no order
+        settings = self.selection, len(massive), self._may_transform, ordinal
         experts = experts_for(table, families, *settings)
         if pool is not None:
             transformed = [own for own in experts if own.is_transformed and transforms]
@@ -433,10 +433,10 @@ class AutomaticDensity(CircuitDensity):
         return tuple(self.families)
 
 
-def _scales(schema):
+def _ordinal_columns(schema):
     """Columns of categories whose order tells something of them."""
     columns = enumerate(schema.columns)
-    return [j for j, own in columns if own.is_ordered and own.cardinality >= _LEAST_SCALE]
+    return [j for j, own in columns if own.is_ordered and own.cardinality >= _LEAST_LEVELS]
 
 
 def _two_numbers(cells, counts):

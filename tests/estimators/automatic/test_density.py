@@ -574,23 +574,23 @@ def wrong_answers(table, truth, hidden):
 
 
 @pytest.fixture(scope="module")
-def of_scales():
+def of_ordinal():
     rows, *_ = questionnaire(250, is_ordered=True)
     return CircuitImputer(random_state=0).set_output(transform="pandas").fit(rows)
 
 
-def test_order_tells_more_than_names_of_categories(of_scales):
+def test_order_tells_more_than_names_of_categories(of_ordinal):
     rows, *_ = questionnaire(250, is_ordered=False)
     nominal = CircuitImputer(random_state=0).set_output(transform="pandas").fit(rows)
     errors = []
-    for imputer, is_ordered in [(of_scales, True), (nominal, False)]:
+    for imputer, is_ordered in [(of_ordinal, True), (nominal, False)]:
         table, truth, hidden = questionnaire(1500, is_ordered, seed=1)
         errors.append(wrong_answers(imputer.transform(table), truth, hidden))
     assert errors[0] < 0.97 * errors[1]
 
 
-def test_queries_are_about_categories_that_one_density_has_as_numbers(of_scales):
-    density = of_scales.density_
+def test_queries_are_about_categories_that_one_density_has_as_numbers(of_ordinal):
+    density = of_ordinal.density_
     is_over_numbers = [row.get("ordered_as_numbers", False) for row in density.selection_]
     weights = [row["weight"] for row in density.selection_]
     assert weights[is_over_numbers.index(True)] > 0.5
@@ -601,16 +601,16 @@ def test_queries_are_about_categories_that_one_density_has_as_numbers(of_scales)
 
 
 @pytest.mark.parametrize("proper", [False, True])
-def test_draws_on_scales_are_categories(of_scales, proper):
+def test_draws_of_ordinal_columns_are_categories(of_ordinal, proper):
     table, truth, hidden = questionnaire(60, is_ordered=True, seed=2)
-    first, second = of_scales.sample_imputations(table, 2, proper=proper)
+    first, second = of_ordinal.sample_imputations(table, 2, proper=proper)
     assert not first.isna().any(axis=None) and not first.equals(second)
     assert first["item 0"].dtype == truth["item 0"].dtype
     pd.testing.assert_frame_equal(first.mask(hidden), table, check_dtype=False)
 
 
 @pytest.mark.parametrize("n_rows", [3, 30])
-def test_few_rows_of_scales_alone(n_rows):
+def test_few_rows_of_ordinal_columns_alone(n_rows):
     table, truth, _ = questionnaire(n_rows, is_ordered=True)
     items = [name for name in truth if name.startswith("item")]
     completed = CircuitImputer(random_state=0, keep_empty_features=True).fit_transform(table[items])

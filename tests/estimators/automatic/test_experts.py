@@ -5,7 +5,7 @@ from scipy.stats import norm
 from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
 from skcircuits.circuits.inputs.johnson import SinhMap
 from skcircuits.estimators.automatic._experts import (
-    ScaleAnswers,
+    OrdinalAnswers,
     _in_units_of_errors,
     stacking_weights,
 )
@@ -105,10 +105,10 @@ def test_a_few_large_numbers_do_not_decide_about_skewed_columns():
 def scale_answers():
     """A number, a scale of four categories that depends on it, and a category on its own."""
     joint = MultivariateGaussian([0, 1], [0.5, 1.2], [[1.0, 0.6], [0.6, 0.8]])
-    return ScaleAnswers(Circuit(joint * Categorical(2, [0.3, 0.7])), {1: 4})
+    return OrdinalAnswers(Circuit(joint * Categorical(2, [0.3, 0.7])), {1: 4})
 
 
-def test_categories_of_scales_have_the_probabilities_of_numbers_that_round_to_them():
+def test_ordinal_columns_have_the_probabilities_of_numbers_that_round_to_them():
     X = np.array([[1.7, np.nan, 0.0], [-2.0, np.nan, np.nan], [np.nan, 3.0, 1.0], [0.0, 0.0, 1.0]])
     means, tables = scale_answers()._mean_and_marginals(X)
     edges = np.array([-np.inf, 0.5, 1.5, 2.5, np.inf])
@@ -122,7 +122,7 @@ def test_categories_of_scales_have_the_probabilities_of_numbers_that_round_to_th
     np.testing.assert_allclose(tables[1].sum(axis=1), 1.0)
 
 
-def test_draws_of_scales_are_categories():
+def test_draws_of_ordinal_columns_are_categories():
     X = np.array([[4.0, np.nan, 0.0], [np.nan, np.nan, 1.0]])
     answers = scale_answers()
     drawn = answers.sample(20_000, X, 0)
