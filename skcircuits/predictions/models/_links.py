@@ -414,19 +414,19 @@ class SoftmaxForm:
             own = cases[kind.ravel() == number]
             for chunk in memory_bound_chunks(len(own), 8 * 4 * len(nodes) * sums.shape[2]):
                 k, s, n = own[chunk].T
-                scores = part.means[k, s, n][:, None] + nodes @ axes[k, n]
-                answers = self.link(scores)
-                weights = part.weights[k, s, n][:, None]
-                np.add.at(sums[0], n, weights * np.einsum("g,cgo->co", masses, answers))
-                np.add.at(sums[1], n, weights * np.einsum("g,cgo->co", masses, answers**2))
+                # Classes come first: reductions over few entries of the last axis are slow
+                along = np.moveaxis(axes[k, n], -1, 0) @ nodes.T
+                answers = self.link(part.means[k, s, n].T[:, :, None] + along)
+                for moment, values in zip(sums, (answers, answers**2)):
+                    np.add.at(moment, n, part.weights[k, s, n][:, None] * (values @ masses).T)
         return sums[0], sums[1]
 
     def link(self, scores: FloatArray) -> FloatArray:
-        """Probabilities of the classes, shape (..., k)."""
+        """Probabilities of the classes, shape (k, ...)."""
         if not self.is_one_versus_rest:
-            return np.asarray(softmax(scores, axis=-1))
+            return np.asarray(softmax(scores, axis=0))
         positive = expit(scores)
-        return np.asarray(positive / positive.sum(axis=-1, keepdims=True))
+        return np.asarray(positive / positive.sum(axis=0))
 
     def _axes(self, part: ScoreParts) -> FloatArray:
         """Axes of the scores, the longest first, (K, n, a, k); others have no length."""
@@ -465,7 +465,8 @@ def one_versus_rest_form(
     components = GaussianComponents.of(single.circuit)
     form = SoftmaxForm(probe(score, single), components, is_one_versus_rest=True)
     trials = single.trial_rows()
-    single.check(form.link(form.additive(trials)), single.ask(single.response, trials), thing)
+    probabilities = form.link(form.additive(trials).T).T
+    single.check(probabilities, single.ask(single.response, trials), thing)
     return form
 
 
