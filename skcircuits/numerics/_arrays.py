@@ -182,6 +182,8 @@ def scores_at(grad_log_prob: Callable[[FloatArray], FloatArray], points: FloatAr
 
 def log_probs_at(log_prob: Callable[[FloatArray], FloatArray], points: FloatArray) -> FloatArray:
     """Evaluate the log density of a target at points (n, d), and check its shape, (n,)."""
+    if not len(points):
+        return np.empty(0)  # as for scores
     values = np.asarray(log_prob(points.copy(order="K")), dtype=np.float64)
     _require_shape(values, points.shape[:1], "log_prob_unnormalized", "a number")
     return values
