@@ -42,6 +42,9 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 MAX_ROWS = 2**14  # that a closed form takes at once
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
+SPACING = 0.5  # of the nodes around the mean, in standard deviations
+NEGLIGIBLE = 1e-20
+REACH = 9.5  # standard deviations, beyond which the density is negligible
 # Draws per row, and bins of a number, if there is no exact method
 N_DRAWS = 1024
 N_BINS = 16
@@ -250,16 +253,37 @@ def _by_integration(
 
 
 def _nodes(components: GaussianComponents, X: FloatArray, j: int) -> tuple[FloatArray, FloatArray]:
-    """Values of a missing number and their weights given each row, shapes (n, K q)."""
+    """Values of a missing number and their weights given each row, shapes (n, K q).
+
+    They are the Gauss-Hermite nodes of each component, or a grid of the same spacing where this has
+    less than half as many points: trapezoidal sums over normal densities converge exponentially.
+    """
     slopes = (components.columns == j).astype(np.float64)[:, None]
     conditioned = components.conditioned(X)
     means = (conditioned.means @ slopes)[..., 0].T
-    variances = conditioned.projected_variances(slopes)[..., 0].T
-    values = means[..., None] + np.sqrt(variances)[..., None] * NODES
-    weights = conditioned.weights.T[..., None] * NODE_WEIGHTS
-    # Components of negligible posterior probability need no evaluations
-    weights[weights < 1e-20] = 0.0
-    return values.reshape(len(X), -1), weights.reshape(len(X), -1)
+    stds = np.sqrt(conditioned.projected_variances(slopes)[..., 0].T)
+    fractions = conditioned.weights.T
+    values = (means[..., None] + stds[..., None] * NODES).reshape(len(X), -1)
+    weights = (fractions[..., None] * NODE_WEIGHTS).reshape(len(X), -1)
+    is_met = fractions > NEGLIGIBLE
+    starts = np.where(is_met, means - REACH * stds, np.inf).min(axis=1)
+    ends = np.where(is_met, means + REACH * stds, -np.inf).max(axis=1)
+    spacings = SPACING * np.where(is_met, stds, np.inf).min(axis=1)
+    on_grid = np.flatnonzero(2.0 * (ends - starts) < spacings * weights.shape[1])
+    if len(on_grid):
+        n_points = int(((ends - starts)[on_grid] / spacings[on_grid]).max()) + 1
+        grid = starts[on_grid, None] + spacings[on_grid, None] * np.arange(n_points)
+        masses = np.zeros(grid.shape)
+        for k, is_near in enumerate(is_met[on_grid].T):
+            near = on_grid[is_near]
+            z = (grid[is_near] - means[near, k, None]) / stds[near, k, None]
+            masses[is_near] += fractions[near, k, None] / stds[near, k, None] * np.exp(-0.5 * z**2)
+        weights[on_grid] = 0.0
+        values[on_grid, :n_points] = grid
+        weights[on_grid, :n_points] = masses / masses.sum(axis=1, keepdims=True)
+    # Values of negligible probability need no evaluations
+    weights[weights < NEGLIGIBLE] = 0.0
+    return values, weights
 
 
 def _by_draws(
