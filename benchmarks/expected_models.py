@@ -58,7 +58,6 @@ from skcircuits import (
 
 OURS = "expected prediction"
 KEYS = ("table", "seed", "rate", "mechanism", "where", "model", "method")
-MEASURED_SPLITS = 10
 NOISE = 1.64  # standard errors of one side of a normal interval of 95 %
 MODELS = ("logistic", "ridge", "SVC", "SVR", "forest", "HGB")
 
@@ -378,19 +377,19 @@ def measuring(options):
     """How fast errors fall when values are measured one by one, chosen in three ways."""
     print(
         f"error after 0, 1, 2, 3 measurements of rows that miss 80 % of their values, mean of "
-        f"{MEASURED_SPLITS} splits; by value beside importance, with its standard error"
+        f"{options.splits} splits; by value beside importance, with its standard error"
     )
     for name in ("wine", "heart", "diabetes progression", "abalone"):
         if name not in options.tables:
             continue
         errors = {}
-        for seed in range(MEASURED_SPLITS):
+        for seed in range(options.splits):
             for way, found in _errors_while_measuring(name, seed).items():
                 errors.setdefault(way, []).append(found)
         for way, found in errors.items():
             print(f"  {name}, {way}:", *np.mean(found, axis=0).round(3))
         gain = np.subtract(errors["by value of measuring"], errors["by feature importance"])
-        spread = gain.std(axis=0, ddof=1) / np.sqrt(MEASURED_SPLITS)
+        spread = gain.std(axis=0, ddof=1) / np.sqrt(options.splits)
         print("    difference", *(f"{m:+.3f} ({s:.3f})" for m, s in zip(gain.mean(axis=0), spread)))
 
 
@@ -483,6 +482,7 @@ def main():
     parser.add_argument("--mechanisms", nargs="+", default=["MCAR", "MAR"])
     parser.add_argument("--where", nargs="+", default=["test", "train and test"])
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--splits", type=int, default=10, help="of measuring")
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--indicators", action="store_true")
     parser.add_argument("--save", default="benchmarks/results/expected_models.jsonl")

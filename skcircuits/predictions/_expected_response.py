@@ -42,7 +42,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 MAX_ROWS = 2**14  # that a closed form takes at once
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
-SPACING = 0.5  # of the nodes around the mean, in standard deviations
+SPACING = 0.35  # in standard deviations: errors of mixtures of 18 components are below 1e-8
 NEGLIGIBLE = 1e-20
 REACH = 9.5  # standard deviations, beyond which the density is negligible
 # Draws per row, and bins of a number, if there is no exact method
@@ -255,8 +255,9 @@ def _by_integration(
 def _nodes(components: GaussianComponents, X: FloatArray, j: int) -> tuple[FloatArray, FloatArray]:
     """Values of a missing number and their weights given each row, shapes (n, K q).
 
-    They are the Gauss-Hermite nodes of each component, or a grid of the same spacing where this has
-    less than half as many points: trapezoidal sums over normal densities converge exponentially.
+    They are the Gauss-Hermite nodes of each component, or a grid for all of them where this has
+    fewer points. Trapezoidal sums over normal densities converge exponentially, also where the
+    expectation changes from one component to the next and is far from a polynomial.
     """
     slopes = (components.columns == j).astype(np.float64)[:, None]
     conditioned = components.conditioned(X)
@@ -269,12 +270,12 @@ def _nodes(components: GaussianComponents, X: FloatArray, j: int) -> tuple[Float
     starts = np.where(is_met, means - REACH * stds, np.inf).min(axis=1)
     ends = np.where(is_met, means + REACH * stds, -np.inf).max(axis=1)
     spacings = SPACING * np.where(is_met, stds, np.inf).min(axis=1)
-    on_grid = np.flatnonzero(2.0 * (ends - starts) < spacings * weights.shape[1])
+    on_grid = np.flatnonzero(ends - starts < spacings * (weights.shape[1] - 1))
     if len(on_grid):
         n_points = int(((ends - starts)[on_grid] / spacings[on_grid]).max()) + 1
         grid = starts[on_grid, None] + spacings[on_grid, None] * np.arange(n_points)
         masses = np.zeros(grid.shape)
-        for k, is_near in enumerate(is_met[on_grid].T):
+        for k, is_near in enumerate(is_met[on_grid].T):  # all at once would take K times the memory
             near = on_grid[is_near]
             z = (grid[is_near] - means[near, k, None]) / stds[near, k, None]
             masses[is_near] += fractions[near, k, None] / stds[near, k, None] * np.exp(-0.5 * z**2)
