@@ -274,17 +274,27 @@ def _nodes(components: GaussianComponents, X: FloatArray, j: int) -> tuple[Float
     if len(on_grid):
         n_points = int(((ends - starts)[on_grid] / spacings[on_grid]).max()) + 1
         grid = starts[on_grid, None] + spacings[on_grid, None] * np.arange(n_points)
-        masses = np.zeros(grid.shape)
-        for k, is_near in enumerate(is_met[on_grid].T):  # all at once would take K times the memory
-            near = on_grid[is_near]
-            z = (grid[is_near] - means[near, k, None]) / stds[near, k, None]
-            masses[is_near] += fractions[near, k, None] / stds[near, k, None] * np.exp(-0.5 * z**2)
+        own = np.where(is_met, fractions, 0.0)[on_grid]
+        masses = _mixture_densities(grid, means[on_grid], stds[on_grid], own)
         weights[on_grid] = 0.0
         values[on_grid, :n_points] = grid
         weights[on_grid, :n_points] = masses / masses.sum(axis=1, keepdims=True)
     # Values of negligible probability need no evaluations
     weights[weights < NEGLIGIBLE] = 0.0
     return values, weights
+
+
+def _mixture_densities(
+    points: FloatArray, means: FloatArray, stds: FloatArray, fractions: FloatArray
+) -> FloatArray:
+    """Densities (n, p) of points in n mixtures of normals (n, K), up to one factor."""
+    densities = np.zeros(points.shape)
+    # All components at once would take K times the memory
+    for mean, std, fraction in zip(means.T, stds.T, fractions.T):
+        own = np.flatnonzero(fraction)
+        z = (points[own] - mean[own, None]) / std[own, None]
+        densities[own] += (fraction[own] / std[own])[:, None] * np.exp(-0.5 * z**2)
+    return densities
 
 
 def _by_draws(
