@@ -136,7 +136,7 @@ def warned_runs(name, n_runs, size=20):
     model, burn_in, thin = load(name)
     scores = Scores(model)
     rows = model.gibbs_sample(
-        n_runs * size, burn_in=burn_in, thin=thin, n_chains=n_runs * size, random_state=11
+        n_runs * size, burn_in=burn_in, thin=thin, n_chains=n_runs * size, random_state=14
     )
     found = []
     for samples in rows.reshape(size, n_runs, -1).transpose(1, 0, 2):

@@ -169,8 +169,9 @@ def figure_3():
             pairs,
             commands(list(lines.values())),
             "`fit` warns if a marginal that the weights give is wrong by more than 0.1, and by "
-            "more than those of as many independent samples or, in squares over all marginals, "
-            "of the samples without weights. The exact marginals of these models are known. The "
+            "more than those of as many independent samples; or if it is wrong by more than 0.1 "
+            "and the marginals have a larger mean squared error, or a larger mean Hellinger "
+            "distance, than without weights. The exact marginals of these models are known. The "
             "table shows in how many runs of 20 samples the weights are worse than none, and the "
             "mean Hellinger distance of single marginals with and without weights (the mean over "
             "runs). The rule was chosen on other samples of these models.",

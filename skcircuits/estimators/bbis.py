@@ -247,7 +247,8 @@ class BBISWeighter(
         UserWarning
             If the target has zeros next to the samples, if single marginals are wrong by more than
             0.1 (according to the exact ones of circuits and of graphs of small width, by more than
-            as many draws of the target or by more than without weights; to all of up to 4096
+            as many draws of the target, or if their mean squared error or mean Hellinger distance
+            is larger than without weights; to all of up to 4096
             states; or else to the probable states that a search finds, if they hold most of the
             probability), if few samples carry nearly all of the weight (or
             would do so without the uniform weights), if all samples of a density are equal, if

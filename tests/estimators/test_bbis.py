@@ -623,6 +623,27 @@ def test_wrong_marginals_of_tractable_targets_are_told(kind):
     assert f"by up to {error:.2g}" in str(caught[0].message)
 
 
+def test_weights_that_are_worse_than_none_are_told():
+    """Hellinger distances may grow where squared errors do not: rare states count more in them."""
+    grid = IsingModel.grid(4, 4, couplings=0.6)
+    chains = grid.gibbs_sample(20 * 20, burn_in=6, n_chains=20 * 20, random_state=1)
+    exact = np.array(grid.marginals())
+    n_worse = 0
+    for X in chains.reshape(20, 20, 16):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            weighter = BBISWeighter(target=grid).fit(X)
+        distances = []
+        for weights in (weighter.weights_, np.full(20, 0.05)):
+            own = np.array(weighter.marginals(weights))
+            overlaps = np.sqrt(own * exact).sum(axis=1)
+            distances.append(np.sqrt(np.maximum(1.0 - overlaps, 0.0)).mean())
+        if distances[0] > distances[1] and marginal_error(weighter.marginals(), grid) > 0.1:
+            n_worse += 1
+            assert any("marginal probabilities are wrong" in str(own.message) for own in caught)
+    assert n_worse >= 3
+
+
 def test_zeros_are_told():
     network = BayesianNetwork([[], [0]], [[0.5, 0.5], np.eye(2)])
     with pytest.warns(UserWarning, match="zero next to the samples"):

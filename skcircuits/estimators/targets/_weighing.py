@@ -251,20 +251,21 @@ class WeighingProblem:
     def _marginal_error(self, distinct, totals, uniform):
         """Largest error of a weighted single marginal, as far as those of the target are known."""
         # Errors that as many draws of the target would have, too, do not count where weights do not
-        # increase the errors
+        # increase the errors: in squares, or in Hellinger distances, which count rare states more
         exact = known_marginals(self.target, distinct.shape[1])
         if not exact:
             is_collapsed = np.isnan(distinct).any()
             return 0.0 if is_collapsed else error_of_marginals(self.target, distinct, totals)
         tables = self._tables(distinct)
-        own = np.concatenate(list(exact.values()))
         found, before = (
-            np.abs(np.concatenate([weights @ tables[variable] for variable in exact]) - own)
-            for weights in (totals, uniform)
+            [weights @ tables[variable] for variable in exact] for weights in (totals, uniform)
         )
-        noise = MARGINAL_ERRORS * np.sqrt(own * (1.0 - own) / len(self.samples))
-        is_worse = (found**2).sum() > (before**2).sum()
-        return float(found.max() if is_worse else found[found > noise].max(initial=0.0))
+        own = list(exact.values())
+        # Beyond rounding: weights may be uniform ones
+        is_worse = np.any(_distances(found, own) > (1.0 + 1e-9) * _distances(before, own))
+        errors, known = np.abs(np.concatenate(found) - np.concatenate(own)), np.concatenate(own)
+        noise = MARGINAL_ERRORS * np.sqrt(known * (1.0 - known) / len(self.samples))
+        return float(errors.max() if is_worse else errors[errors > noise].max(initial=0.0))
 
     def _trust(self, model, value, totals, counts, distinct):
         """Expected error of weights, and the fraction of uniform weights that it calls for."""
@@ -525,6 +526,14 @@ class ListedStates:
     def _errors(self, weights, functions):
         """Errors of weighted means of functions of the states, (n_states, m) -> (m,)."""
         return weights @ functions[self.held] - self.probabilities @ functions
+
+
+def _distances(marginals, exact):
+    """Mean squared error and mean Hellinger distance of some distributions, (2,)."""
+    pairs = list(zip(marginals, exact))
+    squares = [((p - q) ** 2).sum() for p, q in pairs]
+    hellinger = [np.sqrt(((np.sqrt(p) - np.sqrt(q)) ** 2).sum() / 2) for p, q in pairs]
+    return np.mean([squares, hellinger], axis=1)
 
 
 def _around(values):

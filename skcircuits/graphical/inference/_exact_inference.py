@@ -455,7 +455,7 @@ default="auto"
 
     def _evidence_row(self, evidence: Evidence) -> FloatArray:
         return evidence_row(
-            evidence, len(self.cardinalities), self.variable_names, self.state_names
+            evidence, self.cardinalities, self.variable_names, self.state_names
         )
 
 
@@ -743,11 +743,12 @@ def missing_patterns(missing: BoolArray) -> Iterator[tuple[IntArray, frozenset[i
 
 def evidence_row(
     evidence: Evidence,
-    n_variables: int,
+    cardinalities: IntArray,
     variable_names: Names = None,
     state_names: StateNames = None,
 ) -> FloatArray:
     """Turn evidence into one row, NaN where unknown."""
+    n_variables = len(cardinalities)
     if evidence is not None and not isinstance(evidence, Mapping):
         row = np.atleast_2d(float_array(evidence, "evidence"))
         if row.shape != (1, n_variables):
@@ -761,7 +762,11 @@ def evidence_row(
             variable, n_variables, variable_names, thing="variable of the evidence"
         )
         names = state_names[column] if state_names else None
-        row[0, column] = _position(state, names, f"state of variable {variable!r}")
+        thing, last = f"state of variable {variable!r}", int(cardinalities[column]) - 1
+        row[0, column] = _position(state, names, thing)
+        if not 0 <= row[0, column] <= last:
+            condition = f"be between 0 and {last}" + (f", or one of {names}" if names else "")
+            raise ValueError(must(thing, condition, state=state))
     return row
 
 

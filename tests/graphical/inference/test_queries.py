@@ -194,7 +194,7 @@ def test_probabilities_of_named_states_are_those_of_all_states(named, query, evi
     [
         ({"snow": "yes"}, "^variable must be one of"),
         ({"rain": "maybe"}, "state of variable 'rain' must be one of"),
-        ({"rain": 2}, "be states between 0 and 1"),
+        ({"rain": 2}, "state of variable 'rain' must be between 0 and 1"),
         ({"rain": []}, "states of variable 'rain' must be at least one"),
         ({"rain": 1, 0: 1}, "must be different"),
         ({"rain": 0.5}, "be a name or an integer"),

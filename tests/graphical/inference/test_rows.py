@@ -62,14 +62,14 @@ def test_patterns_cover_every_row_once():
 
 def test_evidence_in_all_forms():
     nothing = [[np.nan, np.nan]]
-    assert_array_equal(evidence_row(None, 2), nothing)
-    assert_array_equal(evidence_row({}, 2), nothing)
-    assert_array_equal(evidence_row({1: 2}, 2), [[np.nan, 2]])
+    assert_array_equal(evidence_row(None, [2, 3]), nothing)
+    assert_array_equal(evidence_row({}, [2, 3]), nothing)
+    assert_array_equal(evidence_row({1: 2}, [2, 3]), [[np.nan, 2]])
     # Numbers taken from a table of floats or a mask.
-    assert_array_equal(evidence_row({1: np.float64(2.0), 0: np.True_}, 2), [[1, 2]])
-    assert_array_equal(evidence_row([0, np.nan], 2), [[0, np.nan]])
+    assert_array_equal(evidence_row({1: np.float64(2.0), 0: np.True_}, [2, 3]), [[1, 2]])
+    assert_array_equal(evidence_row([0, np.nan], [2, 3]), [[0, np.nan]])
     names = ("a", "b"), (("no", "yes"), ("x", "y", "z"))
-    assert_array_equal(evidence_row({"b": "z", 0: "yes"}, 2, *names), [[1, 2]])
+    assert_array_equal(evidence_row({"b": "z", 0: "yes"}, [2, 3], *names), [[1, 2]])
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,15 @@ def test_evidence_in_all_forms():
         ({"a": 0.5}, "state of variable 'a' must be a name or an integer"),
         ({"a": None}, "must be a name or an integer; got label=None"),
         ({"a": np.nan}, "must be a name or an integer; got label=nan"),
+        ({"a": -1}, r"state of variable 'a' must be between 0 and 1, or one of \('no', 'yes'\)"),
+        ({"b": 3}, r"state of variable 'b' must be between 0 and 2, or one of .*; got state=3"),
         ([[0, 1], [1, 0]], r"be one row of 2 cells; got shape=\(2, 2\)"),
         ([0, 1, 0], "be one row of 2 cells"),
     ],
 )
 def test_wrong_names(evidence, message):
     with pytest.raises(ValueError, match=message):
-        evidence_row(evidence, 2, ("a", "b"), (("no", "yes"), ("x", "y", "z")))
+        evidence_row(evidence, [2, 3], ("a", "b"), (("no", "yes"), ("x", "y", "z")))
 
 
 @pytest.mark.parametrize(
