@@ -454,9 +454,7 @@ default="auto"
         return self._read_rows(X)
 
     def _evidence_row(self, evidence: Evidence) -> FloatArray:
-        return evidence_row(
-            evidence, self.cardinalities, self.variable_names, self.state_names
-        )
+        return evidence_row(evidence, self.cardinalities, self.variable_names, self.state_names)
 
 
 def _entropy(table: FloatArray) -> float:
