@@ -92,8 +92,9 @@ MAX_FRACTION = 0.5
 MAX_OUTPUTS = 8
 
 # No block takes more rows than this, so that there is work for several processes (1.5 to 2.3 times,
-# 2.9 to 4.9 times).
-PAIR_ROWS, POINT_ROWS = 256, 1024
+# 2.9 to 4.9 times); up to four times as many rows against few points, of which calls feel it
+# (`expected_models.py cost`: 1.07 times).
+PAIR_ROWS, POINT_ROWS, POINT_VALUES = 256, 1024, 1 << 20
 # Joint units factorise each pattern of a row with all of a column block: wide blocks share that
 # (1.3 times with square blocks of 10 columns).
 JOINT_COLUMNS = 1024
@@ -115,6 +116,8 @@ GAUSSIAN_BYTES = 1 << 20
 PRODUCT_ROWS, PRODUCT_BYTES = 128, 1 << 25
 # Gathered points of a block of patterns stay in the cache; forms of many patterns at once (1.2
 # times with 100 columns; 1.5 times with 20).
-PATTERN_BYTES, FORM_BYTES = 1 << 22, 1 << 22
+PATTERN_BYTES, FORM_BYTES = 1 << 20, 1 << 22
+# Products of pairs of columns pay up to so many missing cells per component, which share them.
+MISSING_PER_COMPONENT = 3
 # Values of piecewise polynomials held at once.
 PIECE_VALUES = 2**20

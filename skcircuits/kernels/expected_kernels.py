@@ -13,6 +13,7 @@ from skcircuits.circuits._policy import (
     PAIR_ROWS,
     POINT_BYTES,
     POINT_ROWS,
+    POINT_VALUES,
 )
 from skcircuits.circuits.engine._layers import SumLayer, SumWeights
 from skcircuits.circuits.engine._plan import Plan
@@ -599,7 +600,8 @@ def _point_tasks(plan: PointPlan, rows: _Rows, other: _Rows) -> list[_Task]:
     n_points = len(other.complete)
     n_columns = min(n_points, max(512, POINT_BYTES // (8 * plan.plan.n_units)))
     bytes_per_row = 8 * n_columns + bytes_per_point_row(plan.plan)
-    chunks = memory_bound_chunks(len(rows.incomplete), 2 * bytes_per_row, at_most=POINT_ROWS)
+    n_rows = min(4 * POINT_ROWS, max(POINT_ROWS, POINT_VALUES // max(1, n_columns)))
+    chunks = memory_bound_chunks(len(rows.incomplete), 2 * bytes_per_row, at_most=n_rows)
     tables = _cut(other, other.complete, row_slices(n_points, n_columns))
     # Patterns with equally many missing cells are factorised at once: few of these numbers in a
     # block

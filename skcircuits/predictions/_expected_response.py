@@ -103,11 +103,15 @@ class ExpectedResponse:
         first, inverse = unique_rows(np.hstack([rows.cells, rows.evidence]))
         distinct = rows.take(first)
         parts = []
+        n_left = len(distinct)
         for chosen, compute in self._ways(distinct, with_variance):
             own = np.flatnonzero(chosen)
             if len(own):
                 found = compute(distinct.take(own))
                 parts.append((own, found if with_variance else replace(found, variance=None)))
+            n_left -= len(own)
+            if not n_left:
+                break
         return Expectation.put_together(len(distinct), parts).take(inverse)
 
     def is_exact(self, rows: IncompleteRows) -> BoolArray:

@@ -2,6 +2,7 @@
 
 With P the block of Lambda + 2 G at the missing columns of a pattern, the quadratic form t_mᵀ P⁻¹
 t_m is needed for every pattern and point. It is the squared norm of a product with a root of P⁻¹.
+Of few missing columns, it is P⁻¹ times products of two coordinates, which all components share.
 
 Under low-rank Gaussians, with psi the noise variances, G = diag(gamma),
 h = 2 gamma / (1 + 2 gamma psi), f the mean of the factors given x_o, A their precision,
@@ -26,6 +27,7 @@ import numpy as np
 from skcircuits.circuits._policy import (
     FORM_BYTES,
     GAUSSIAN_BYTES,
+    MISSING_PER_COMPONENT,
     PATTERN_BYTES,
     PRODUCT_BYTES,
     PRODUCT_ROWS,
@@ -48,6 +50,7 @@ from skcircuits.numerics._gaussian_stack import (
     conditional_blocks,
     contract,
     gather_symmetric,
+    gram_of_lower,
     invert_lower,
     log_diagonal,
     multiply,
@@ -222,10 +225,14 @@ def _sums_of_products_and_forms(
     left_side, right_side = sides
     n_components, n_rows, width = left_side.shape
     n_points = right_side.shape[1]
-    for block in row_slices(n_rows, _rows_per_block(n_components, n_points)):
+    step = min(n_rows, _rows_per_block(n_components, n_points))
+    # Memory that was used before is faster than new memory
+    buffer = np.empty((n_components * step, n_points))
+    for block in row_slices(n_rows, step):
         # The rows of all components make one taller matrix
         taller = left_side[:, block].reshape(-1, width)
-        values = (taller @ right_side).reshape(n_components, -1, n_points)
+        products = np.matmul(taller, right_side, out=buffer[: len(taller)])
+        values = products.reshape(n_components, -1, n_points)
         patterns = as_run(pattern[block])
         for own, form in zip(sharers, forms):
             values[own] += form[patterns]
@@ -322,6 +329,12 @@ class ScaledPoints:
         scaled = np.sqrt(2.0) * self.gammas * (self.points - self.centre)
         return np.ascontiguousarray(scaled.T)
 
+    @cached_property
+    def products(self) -> FloatArray:
+        """The products 2 t_i t_j of columns j ≤ i, shape (d (d + 1) / 2, m)."""
+        columns = self.columns
+        return np.concatenate([columns[: i + 1] * columns[i] for i in range(len(columns))])
+
 
 def quadratic_forms(
     points: ScaledPoints, group: PatternGroup, roots: FloatArray
@@ -329,23 +342,70 @@ def quadratic_forms(
     """Yield p patterns at a time and their forms 2 t_mᵀ P⁻¹ t_m (K, p, m), with roots (n_missing,
     n_missing, K, P) of the inverse blocks P⁻¹ = WᵀW.
     """
-    size, _, n_components, _ = roots.shape
-    n_points = len(points.points)
+    n_components, n_points = roots.shape[2], len(points.points)
     step = max(1, FORM_BYTES // (8 * n_components * max(1, n_points)))
-    # Temporaries of a part stay in the cache
-    n_patterns = max(1, PATTERN_BYTES // (16 * (size + n_components) * max(1, n_points)))
+    write = _write_products if _has_products(points, group, n_components) else _write_norms
+    buffer = np.empty((n_components, min(step, group.n_patterns), n_points))
     for number, block in enumerate(group.blocks(step)):
         own = roots[..., number * step : number * step + block.n_patterns]
-        # The rows of all components make one taller matrix
-        taller = np.ascontiguousarray(own.transpose(3, 2, 0, 1)).reshape(
-            -1, n_components * size, size
-        )
-        forms = np.empty((n_components, block.n_patterns, n_points))
-        for part in row_slices(block.n_patterns, n_patterns):
-            white = taller[part] @ points.columns[block.missing[part]]
-            white = white.reshape(len(white), n_components, size, n_points)
-            np.einsum("pkbn,pkbn->kpn", white, white, out=forms[:, part])
+        forms = buffer[:, : block.n_patterns]
+        write(points, block.missing, own, forms)
         yield block, forms
+
+
+def _has_products(points: ScaledPoints, group: PatternGroup, n_components: int) -> bool:
+    """Whether products of pairs of columns take less time than norms, and little memory."""
+    size = group.missing.shape[1]
+    n_columns, n_points = points.columns.shape
+    n_pairs = n_columns * (n_columns + 1) // 2
+    return (
+        size <= MISSING_PER_COMPONENT * n_components
+        and n_pairs <= group.n_patterns * size * (size + 1) // 2
+        and 8 * n_pairs * n_points <= FORM_BYTES
+    )
+
+
+def _write_products(
+    points: ScaledPoints, missing: IntArray, roots: FloatArray, forms: FloatArray
+) -> None:
+    """Write the sums of P⁻¹_ij 2 t_i t_j over pairs of missing columns."""
+    size, _, n_components, n_patterns = roots.shape
+    i, j = np.tril_indices(size)
+    inverses = gram_of_lower(roots.reshape(size, size, -1))[i, j]
+    inverses[i != j] *= 2.0
+    coefficients = inverses.reshape(-1, n_components, n_patterns).transpose(2, 1, 0)
+    coefficients = np.ascontiguousarray(coefficients)
+    pairs = missing[:, i] * (missing[:, i] + 1) // 2 + missing[:, j]
+    parts = _parts(forms, len(i))
+    buffer = np.empty((parts[0].stop, len(i), forms.shape[2]))
+    for part in parts:
+        own = pairs[part]
+        products = np.take(points.products, own, axis=0, out=buffer[: len(own)], mode="clip")
+        np.matmul(coefficients[part], products, out=forms[:, part].transpose(1, 0, 2))
+
+
+def _write_norms(
+    points: ScaledPoints, missing: IntArray, roots: FloatArray, forms: FloatArray
+) -> None:
+    """Write the squared norms of sqrt(2) W t_m."""
+    size, _, n_components, n_patterns = roots.shape
+    # The rows of all components make one taller matrix
+    taller = np.ascontiguousarray(roots.transpose(3, 2, 0, 1))
+    taller = taller.reshape(n_patterns, n_components * size, size)
+    parts = _parts(forms, (1 + n_components) * size)
+    buffer = np.empty((parts[0].stop, n_components * size, forms.shape[2]))
+    for part in parts:
+        own = taller[part]
+        white = np.matmul(own, points.columns[missing[part]], out=buffer[: len(own)])
+        white = white.reshape(len(own), n_components, size, -1)
+        np.einsum("pkbn,pkbn->kpn", white, white, out=forms[:, part])
+
+
+def _parts(forms: FloatArray, n_temporaries: int) -> list[slice]:
+    """Slices of patterns whose temporaries stay in the cache."""
+    n_points = max(1, forms.shape[2])
+    n_patterns = max(1, PATTERN_BYTES // (8 * n_temporaries * n_points))
+    return list(row_slices(forms.shape[1], n_patterns))
 
 
 def _of_patterns(roots: FloatArray, group: PatternGroup) -> FloatArray:

@@ -35,13 +35,33 @@ def assert_agrees_with_the_dense_formula(stack, X, n_points):
     )
 
 
-# Few columns by products of coordinates, many by triangular products of either block; of 12 and 24
-# columns it depends on how many are missing
 @pytest.mark.parametrize("fraction", [0.1, 0.4, 0.8])
 @pytest.mark.parametrize("n_columns", [1, 5, 12, 24, 40])
 def test_against_the_dense_formula(n_columns, fraction):
     stack, X = random_stack(2, n_columns), random_rows(24, n_columns, fraction)
     assert_agrees_with_the_dense_formula(stack, X, 7)
+
+
+@pytest.mark.parametrize("has_products", [False, True])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_forms_as_norms_and_as_products_of_pairs(has_products, scale, monkeypatch):
+    # Many patterns of few columns: of one or two components both ways occur
+    limit = 100 if has_products else 0
+    monkeypatch.setattr(f"{log_expected_rbf.__module__}.MISSING_PER_COMPONENT", limit)
+    monkeypatch.setattr(f"{log_expected_rbf.__module__}.PATTERN_BYTES", 2000)
+    own, X = random_stack(3, 5), random_rows(60, 5, 0.5)
+    points, gammas = (
+        np.random.default_rng(2).normal(size=(7, 5)),
+        np.random.default_rng(3).random(5),
+    )
+    gammas[1], points[:, 2] = 0.0, 0.3
+    stack = GaussianStack(scale * own.means, scale**2 * own.covariances)
+    np.testing.assert_allclose(
+        log_expected_rbf(stack, scale * X, scale * points, gammas / scale**2),
+        reference(own, X, points, gammas),
+        rtol=1e-10,
+        atol=1e-11,
+    )
 
 
 @pytest.mark.parametrize("shape", [[0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 0]], ids=str)
