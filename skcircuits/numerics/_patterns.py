@@ -16,8 +16,37 @@ _CALL_WORK = 10_000
 HASHED_WORDS = 2**16  # at once: they stay in the cache
 # Patterns of so few columns are integers, and found by a lookup table unless rows are few
 _TABLE_BITS, _TABLE_CODES_PER_ROW = 16, 16
+# Slots of a hash table of numbers, and the arrays that are worth one
+_SLOT_BITS, _MANY_NUMBERS = 16, 4096
+# 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3, section 6.4)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 # Digits of squared distances that count in k-means, in units of about a standard deviation
 _DIGITS = 9
+
+
+def distinct_numbers(x: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Increasing distinct numbers of x (n,), without NaN, and the inverse, as ``numpy.unique``.
+
+    Most are found in a hash table and not sorted, which takes a fifth of the time.
+    """
+    if len(x) < _MANY_NUMBERS:
+        return np.unique(x, return_inverse=True)
+    x = x + 0.0  # -0.0 equals 0.0
+    slots = (x.view(np.uint64) * _MULTIPLIER) >> np.uint64(64 - _SLOT_BITS)
+    slots = slots.view(np.int64)
+    # One of the numbers of each slot; the others, if any, are sorted
+    owner = np.full(1 << _SLOT_BITS, np.nan)
+    owner[slots] = x
+    strangers = np.flatnonzero(owner[slots] != x)
+    if len(strangers) > len(x) // 8:
+        return np.unique(x, return_inverse=True)
+    taken = np.flatnonzero(owner == owner)
+    numbers = np.unique(np.concatenate([owner[taken], x[strangers]]))
+    rank = np.empty(len(owner), dtype=np.int64)
+    rank[taken] = np.searchsorted(numbers, owner[taken])
+    inverse = rank[slots]
+    inverse[strangers] = np.searchsorted(numbers, x[strangers])
+    return numbers, inverse
 
 
 @dataclass(frozen=True)

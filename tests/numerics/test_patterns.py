@@ -4,6 +4,7 @@ import pytest
 from skcircuits.numerics import _patterns as patterns
 from skcircuits.numerics._patterns import (
     distinct_keys,
+    distinct_numbers,
     distinct_patterns,
     group_patterns,
     joined_groups,
@@ -109,3 +110,22 @@ def test_unique_rows_survives_hash_collisions(monkeypatch):
     first, inverse = unique_rows(X)
     np.testing.assert_array_equal(X[first][inverse], X)
     assert len(first) == len(np.unique(np.nan_to_num(X, nan=99.0), axis=0))
+
+
+@pytest.mark.parametrize("n_distinct", [1, 40, 3000, 30_000, 100_000])
+@pytest.mark.parametrize("n", [1, 500, 100_000])
+def test_distinct_numbers_agree_with_unique(n, n_distinct):
+    rng = np.random.default_rng(0)
+    x = rng.choice(np.round(rng.normal(size=n_distinct), 6), n)
+    x[rng.random(n) < 0.01] = np.inf
+    numbers, inverse = distinct_numbers(x)
+    expected, places = np.unique(x, return_inverse=True)
+    np.testing.assert_array_equal(numbers, expected)
+    np.testing.assert_array_equal(inverse, places)
+
+
+def test_zeros_of_both_signs_are_one_number():
+    x = np.tile([0.0, -0.0, 1.0, -np.inf], 2000)
+    numbers, inverse = distinct_numbers(x)
+    assert numbers.tolist() == [-np.inf, 0.0, 1.0]
+    np.testing.assert_array_equal(numbers[inverse], x)

@@ -5,7 +5,7 @@ bounds integrate to one, so that many rows with bounds on the same variables are
 marginal circuit of these, which is often much smaller and is kept for the next call. Circuits that
 are not normalised are divided by their integrals first. The pass adds and multiplies probabilities
 on the linear scale; rows whose result is so small that errors of the input units might matter are
-evaluated again in log space.
+evaluated again in log space, unless an interval is a point where no input unit has a point mass.
 
 For all else, every input unit is restricted to the evidence. A feedforward pass over the restricted
 units gives the probability of the evidence, and a backward pass the posterior probability of every
@@ -14,6 +14,7 @@ unit; moments, draws and most probable rows follow as for rows with observed and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from operator import methodcaller
@@ -57,6 +58,7 @@ from skcircuits.circuits.queries._marginals import (
     require_possible,
 )
 from skcircuits.circuits.structure.properties import mask_of
+from skcircuits.circuits.structure.units import Sum, Unit, linked_product, topological_order
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.parallel import memory_bound_chunks, row_slices
@@ -65,6 +67,8 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 # Results above one fraction of the whole are accurate despite absolute errors of 1e-15 of the
 # probabilities of input units.
 SURELY_EXACT = 1e-6
+# Weights below have fewer digits.
+SMALLEST = np.finfo(np.float64).tiny
 # Units whose integrals are as near to one as weights rounded to some digits leave them.
 MAX_LOG_SCALE = 1e-3
 Restriction = Callable[[InputLayer, Evidence], RestrictedLayer]
@@ -127,19 +131,23 @@ def _parts_with_bounds(plan: Plan, bounded: BoolArray) -> Iterator[tuple[Plan, I
 
 def _log_probability(plan: Plan, box: Box) -> FloatArray:
     """Log probabilities, on the linear scale where that is exact."""
-    result = _linear_pass(plan, box)
-    doubtful = np.flatnonzero(~(result >= SURELY_EXACT))
+    result, is_impossible = _linear_pass(plan, box)
+    doubtful = np.flatnonzero(~(result >= SURELY_EXACT) & ~is_impossible)
     safe_log(result, out=result)
     if len(doubtful):
         result[doubtful] = _log_pass(plan, box.rows(doubtful))
     return result
 
 
-def _linear_pass(plan: Plan, box: Box) -> FloatArray:
-    """Probabilities to absolute accuracy."""
+def _linear_pass(plan: Plan, box: Box) -> tuple[FloatArray, BoolArray]:
+    """Probabilities to absolute accuracy, and which are zero without doubt, both (n,)."""
     n_boxes = len(box.lower)
     inputs = [(units, layer.prepare_boxes(box)) for units, layer in plan.inputs]
     result, values = np.empty(n_boxes), np.empty((0, 0))
+    # An interval without length has no mass but that of point masses
+    is_point = box.lower >= box.ends
+    has_point: BoolArray = np.logical_or.reduce(is_point, axis=1)
+    is_impossible = np.zeros(n_boxes, dtype=bool)
     for rows in memory_bound_chunks(n_boxes, plan.bytes_per_row, at_most=BATCH_ROWS):
         shape = (plan.n_units, rows.stop - rows.start)
         # Batches of one size share a buffer: new memory costs as much as writing to it
@@ -147,7 +155,33 @@ def _linear_pass(plan: Plan, box: Box) -> FloatArray:
         for units, write in inputs:
             write(rows, values[units])
         result[rows] = feedforward(plan, values, "linear")[plan.root]
-    return result
+        zeros = np.flatnonzero((result[rows] == 0.0) & has_point[rows])
+        if len(zeros):
+            lacking = _lacks_mass(plan, values, zeros, is_point[rows.start + zeros])
+            is_impossible[rows.start + zeros] = lacking
+    return result, is_impossible
+
+
+def _lacks_mass(plan: Plan, values: FloatArray, at: IntArray, is_point: BoolArray) -> BoolArray:
+    """Tell at which rows (m,) of `values` no unit has a mass at a point (m, n_columns)."""
+    lacks = np.zeros(len(at), dtype=bool)
+    for column, units in _units_with_densities(plan).items():
+        rows = np.flatnonzero(is_point[:, column])
+        lacks[rows] |= ~values[units[:, None], at[rows]].any(axis=0)
+    return lacks
+
+
+@remembered
+def _units_with_densities(plan: Plan) -> dict[int, IntArray]:
+    """Input units of each column that is not discrete: masses of others may underflow to zero."""
+    scopes = [(units.start, layer.scopes) for units, layer in plan.inputs]
+    columns = np.concatenate([own.ravel() for _, own in scopes])
+    numbers = np.concatenate([first + np.arange(own.size) // own.shape[1] for first, own in scopes])
+    order = np.argsort(columns, kind="stable")
+    found, starts = np.unique(columns[order], return_index=True)
+    discrete = {int(j) for _, layer in plan.inputs if layer.is_discrete for j in layer.scopes.flat}
+    parts = zip(found.tolist(), np.split(numbers[order], starts[1:]))
+    return {column: units for column, units in parts if column not in discrete}
 
 
 def _log_pass(plan: Plan, box: Box) -> FloatArray:
@@ -167,13 +201,43 @@ def _plan_over(plan: Plan, kept: frozenset[int]) -> Plan:
     if part is None:
         root = marginalize(plan, frozenset(plan.variables) - kept)
         assert root is not None
-        part = compile_plan(root)
+        part = compile_plan(_with_merged_sums(root))
         if len(known) >= MAX_KEPT:
             # Another thread may have removed it in the meantime
             for oldest in list(known)[:1]:
                 known.pop(oldest, None)
         known[kept] = part
     return part
+
+
+def _with_merged_sums(root: Unit) -> Unit:
+    """The same function, with sums that only one other sum uses merged into it: fewer levels."""
+    order = topological_order(root)
+    n_parents = Counter(id(child) for unit in order for child in unit.children)
+    built: dict[int, Unit] = {}
+    for unit in order:
+        children = tuple([built[id(child)] for child in unit.children])
+        if isinstance(unit, Sum):
+            is_single = [n_parents[id(child)] == 1 for child in unit.children]
+            built[id(unit)] = _merged_sum(unit.weights, children, is_single)
+        else:
+            built[id(unit)] = linked_product(children) if children else unit
+    return built[id(root)]
+
+
+def _merged_sum(weights: FloatArray, children: tuple[Unit, ...], is_single: list[bool]) -> Sum:
+    """A sum in place of which its children of a single parent stand, if they are sums."""
+    own_weights: list[FloatArray] = []
+    terms: list[Unit] = []
+    for weight, child, may_merge in zip(weights, children, is_single):
+        # Products of weights may underflow
+        if may_merge and isinstance(child, Sum) and weight * child.weights.min() >= SMALLEST:
+            own_weights.append(weight * child.weights)
+            terms += child.children
+        else:
+            own_weights.append(np.array([weight]))
+            terms.append(child)
+    return Sum(terms, weights=np.concatenate(own_weights))
 
 
 class RestrictedCircuit:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm, poisson
 
 from skcircuits.circuits import (
     Categorical,
@@ -10,11 +11,13 @@ from skcircuits.circuits import (
     Indicator,
     MultivariateGaussian,
     PiecewisePolynomial,
+    Poisson,
     Product,
     Sum,
 )
 from skcircuits.circuits.engine._passes import feedforward
 from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.queries import _boxes as boxes
 from skcircuits.circuits.queries._boxes import MANY_ROWS, _log_pass, _plan_over
 from skcircuits.circuits.structure.units import scale_unit
 
@@ -233,3 +236,49 @@ def test_weights_that_underflow_are_no_proof_of_an_impossible_box():
     X = np.zeros((2, 1200))
     X[1, 7] = 2.0
     np.testing.assert_allclose(p.log_prob_box(X, X), [1200 * np.log(0.5), -np.inf])
+
+
+def test_points_without_mass_are_impossible_on_the_linear_scale(monkeypatch):
+    """Only zeros that may come from rounding or underflow are evaluated in logarithms."""
+    knots, parts = [0.0, 1.0, 2.0], [0.3, 0.2]
+    units = [PiecewisePolynomial(0, knots, parts, [atom], [0.5]) for atom in (1.0, 3.0)]
+    far = [Gaussian(1, mean, 1.0) for mean in (0.0, 1.0)]
+    p = Circuit(Sum([Product(pair) for pair in zip(units, far)], weights=[0.4, 0.6]))
+    points = np.tile([0.5, 1.0, 3.0, 4.0], 300)
+    lower = np.column_stack([points, np.full(len(points), 50.0)])
+    upper = np.column_stack([points, np.full(len(points), np.nan)])
+    passed = []
+    plainly = boxes._log_pass
+    monkeypatch.setattr(
+        boxes, "_log_pass", lambda *a: passed.append(len(a[1].lower)) or plainly(*a)
+    )
+    found = p.log_prob_box(lower, upper)
+    assert passed == [600]
+    expected = np.log([0.2, 0.3]) + norm.logsf([50.0, 49.0])
+    np.testing.assert_allclose(found[:4], [-np.inf, *expected, -np.inf], rtol=1e-12)
+    np.testing.assert_array_equal(found, np.tile(found[:4], 300))
+
+
+def test_points_of_counts_may_underflow():
+    p = Circuit(Sum([Poisson(0, 0.1), Poisson(0, 0.2)], weights=[0.5, 0.5]))
+    expected = np.logaddexp(poisson.logpmf(400, 0.1), poisson.logpmf(400, 0.2)) - np.log(2.0)
+    np.testing.assert_allclose(p.log_prob_box([[400.0]], [[400.0]]), expected, rtol=1e-12)
+
+
+def test_nested_sums_are_merged_unless_they_are_shared_or_weights_underflow():
+    def gaussian(mean):
+        return Gaussian(0, mean, 1.0)
+
+    shared = Sum([gaussian(0.0), gaussian(1.0)], weights=[0.3, 0.7])
+    inner = Sum([gaussian(2.0), shared], weights=[0.6, 0.4])
+    tiny = Sum([gaussian(30.0), gaussian(4.0)], weights=[1e-200, 1.0])
+    outer = Sum([tiny, gaussian(5.0)], weights=[1e-200, 1.0])
+    p = Circuit(Sum([inner, shared, outer], weights=[0.5, 0.2, 0.3]))
+    found = p.log_prob_box([[29.0], [0.0]], [[31.0], [2.5]])
+    np.testing.assert_allclose(
+        found,
+        _log_pass(p.plan, Box(np.array([[29.0], [0.0]]), np.array([[31.0], [2.5]]))),
+        rtol=1e-12,
+    )
+    part = _plan_over(p.plan, frozenset([0]))
+    assert [len(unit.children) for unit in part.units if isinstance(unit, Sum)] == [2, 2, 5]

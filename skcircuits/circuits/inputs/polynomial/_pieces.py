@@ -25,6 +25,7 @@ from numpy.polynomial.legendre import leggauss
 
 from skcircuits.circuits._policy import MAX_INTEGERS, MAX_MASS_TABLE
 from skcircuits.numerics._arrays import Rows, divisors, log1mexp, safe_log
+from skcircuits.numerics._patterns import distinct_numbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # A difference of cumulative masses below this fraction of both has lost digits and is integrated.
@@ -603,7 +604,7 @@ class RepeatedIntervals(IntervalMasses):
 
     def __init__(self, group: PolynomialGroup, bounds: FloatArray, closed: str) -> None:
         super().__init__([group], bounds[None], closed)
-        points, places = np.unique(bounds[::2].ravel(), return_inverse=True)
+        points, places = distinct_numbers(bounds[::2].ravel())
         # Bounds that repeat are worth a table, unless it leaves the memory.
         n_bytes = 8 * len(points) * len(group.units)
         self._do_repeat = len(points) <= bounds.shape[1] and n_bytes <= MAX_MASS_TABLE
