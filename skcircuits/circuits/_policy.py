@@ -121,3 +121,6 @@ PATTERN_BYTES, FORM_BYTES = 1 << 20, 1 << 22
 MISSING_PER_COMPONENT = 3
 # Values of piecewise polynomials held at once.
 PIECE_VALUES = 2**20
+# Terms of the sums that give the values of measuring a row, above which draws take less than a
+# tenth of the time (`expected_models.py measuring`).
+MEASURING_TERMS = 2**21

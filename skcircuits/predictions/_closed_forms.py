@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from scipy import sparse
@@ -153,6 +153,19 @@ class ClosedForm(Protocol):
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
         """Compute the moments of rows that are covered."""
+
+
+@runtime_checkable
+class SumOfTerms(Protocol):
+    """A closed form that is a sum, which may be long."""
+
+    def n_terms(self, rows: IncompleteRows) -> FloatArray:
+        """Number of terms for each of the rows, which are covered, shape (n,)."""
+
+
+def count_terms(form: ClosedForm, rows: IncompleteRows) -> FloatArray:
+    """Number of terms of each row, shape (n,), 0 where they are no matter."""
+    return form.n_terms(rows) if isinstance(form, SumOfTerms) else np.zeros(len(rows))
 
 
 def explain(form: ClosedForm | None, reason: str, circuit: Circuit, is_integral: BoolArray) -> str:
@@ -327,6 +340,10 @@ class WeightedSum:
             return np.zeros(len(rows), dtype=bool)
         covered = [form.covers(rows, with_variance=with_variance) for form in self.forms]
         return np.asarray(np.all(covered, axis=0))
+
+    def n_terms(self, rows: IncompleteRows) -> FloatArray:
+        """Number of terms of all forms."""
+        return np.sum([count_terms(form, rows) for form in self.forms], axis=0)
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
         """Combine the moments."""

@@ -21,7 +21,8 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import must
+from skcircuits.circuits._policy import MEASURING_TERMS
+from skcircuits.exceptions import must, warn
 from skcircuits.numerics._patterns import group_patterns, unique_rows
 from skcircuits.numerics._random import LatticeStreams
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
@@ -34,6 +35,7 @@ from skcircuits.predictions._closed_forms import (
     Problem,
     Response,
     closed_form,
+    count_terms,
     last_step,
 )
 from skcircuits.predictions._components import GaussianComponents, normalized
@@ -188,6 +190,12 @@ class Uncertainty:
             return np.asarray((mean * np.log(mean)).sum(axis=-1))
         return np.asarray(np.square(mean).sum(axis=-1))
 
+    def slopes(self, mean: FloatArray) -> FloatArray:
+        """Derivatives of φ by a response (k,)."""
+        if self.is_entropy:
+            return np.asarray(1.0 + np.log(np.maximum(mean, SMALLEST_PROBABILITY)))
+        return 2.0 * mean
+
     def bias(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Bias of φ of an estimate of the mean, given the variance of the estimate."""
         half_curvature = 0.5 / np.maximum(mean, 1e-6) if self.is_entropy else 1.0
@@ -198,9 +206,16 @@ VARIANCE, ENTROPY = Uncertainty(False), Uncertainty(True)
 
 
 def value_of_measuring(
-    expected: ExpectedResponse, rows: IncompleteRows, uncertainty: Uncertainty, seed: int
+    expected: ExpectedResponse,
+    rows: IncompleteRows,
+    uncertainty: Uncertainty,
+    seed: int,
+    max_terms: float = MEASURING_TERMS,
 ) -> FloatArray:
-    """Give by how much each missing cell would lower the uncertainty, shape (n, d)."""
+    """Give by how much each missing cell would lower the uncertainty, shape (n, d).
+
+    Rows whose expectations are sums of more than ``max_terms`` terms together are drawn.
+    """
     # Equal rows have equal values, also where these are estimates
     first, inverse = unique_rows(np.hstack([rows.cells, rows.evidence]))
     rows = rows.take(first)
@@ -213,12 +228,49 @@ def value_of_measuring(
     except NoClosedFormError:
         is_number = [j not in expected.circuit.cardinalities for j in range(rows.cells.shape[1])]
         exact &= ~np.isnan(rows.cells[:, is_number]).any(axis=1)
+    is_long = np.zeros(len(rows), dtype=bool)
+    if components is not None:
+        is_long[exact] = _n_terms(expected, rows.take(exact), components) > max_terms
+        exact &= ~is_long
     result[exact] = _by_integration(expected, rows.take(exact), components, uncertainty)
     n_bytes = N_DRAWS * rows.cells.shape[1] * 8 * 6
-    drawn = np.flatnonzero(~exact)
+    drawn, errors = np.flatnonzero(~exact), np.zeros(rows.cells.shape)
     for chunk in memory_bound_chunks(len(drawn), n_bytes, at_most=64):
-        result[drawn[chunk]] = _by_draws(expected, rows.take(drawn[chunk]), uncertainty, seed)
+        own = drawn[chunk]
+        result[own], errors[own] = _by_draws(expected, rows.take(own), uncertainty, seed)
+    if is_long.any():
+        warn(
+            f"Values of measuring are estimates from {N_DRAWS} draws for {is_long[inverse].sum()} "
+            f"of {len(inverse)} rows, with standard errors up to {errors[is_long].max():.2g}: sums "
+            "over classes and components would be long. Set method='exact' to have them summed."
+        )
     return np.maximum(result, 0.0)[inverse]
+
+
+def _n_terms(
+    expected: ExpectedResponse, rows: IncompleteRows, components: GaussianComponents
+) -> FloatArray:
+    """Number of terms of all expectations that the values of a row ask for, shape (n,)."""
+    form = expected.closed_form
+    result = np.zeros(len(rows))
+    if form is None:
+        return result
+    # Others have few completions
+    covered = np.flatnonzero(form.covers(rows, with_variance=False))
+    rows = rows.take(covered)
+    n_terms = count_terms(form, rows)
+    if not n_terms.any():
+        return result
+    n_values = np.zeros(len(rows))
+    for j in range(rows.cells.shape[1]):
+        missing = np.flatnonzero(np.isnan(rows.cells[:, j]))
+        if j in expected.circuit.cardinalities:
+            n_values[missing] += expected.circuit.cardinalities[j]
+        elif len(missing):
+            _, weights = _nodes(components, rows.evidence[missing], j)
+            n_values[missing] += np.count_nonzero(weights, axis=1)
+    result[covered] = n_values * n_terms
+    return result
 
 
 def _by_integration(
@@ -303,23 +355,37 @@ def _mixture_densities(
 
 def _by_draws(
     expected: ExpectedResponse, rows: IncompleteRows, uncertainty: Uncertainty, seed: int
-) -> FloatArray:
-    """Group the same draws by the value of each cell; means per group are expectations."""
-    streams = LatticeStreams(rows.cells, seed, N_DRAWS)
+) -> tuple[FloatArray, FloatArray]:
+    """Group the same draws by the value of each cell; means per group are expectations.
+
+    Standard errors are those of the linear parts of the estimates in independent draws.
+    """
+    # One lattice for all draws is bad for some seeds: errors are up to four times as large
+    streams = LatticeStreams(rows.cells, seed, N_DRAWS // N_LATTICES)
     drawn = expected.circuit.sample(N_DRAWS, X=rows.evidence, random_state=streams)
     completed = rows.completed(drawn)
     answers = expected.response(completed.reshape(-1, completed.shape[-1]))
     answers = answers.reshape(N_DRAWS, len(rows), -1)
-    result = np.zeros(rows.cells.shape)
+    result, errors = np.zeros((2, *rows.cells.shape))
     for i, j in np.argwhere(np.isnan(rows.cells)):
         now = _certainty_of(uncertainty, answers[:, i])
+        parts = -_linear_parts(uncertainty, answers[:, i])
         is_discrete = int(j) in expected.circuit.cardinalities
         # Draws with (nearly) equal values of a cell are draws given that value: no new ones are
         # needed
-        groups = _groups(completed[:, i, j], is_discrete)
-        then = [len(own) * _certainty_of(uncertainty, answers[own, i]) for own in groups]
-        result[i, j] = sum(then) / N_DRAWS - now
-    return result
+        for own in _groups(completed[:, i, j], is_discrete):
+            result[i, j] += len(own) * _certainty_of(uncertainty, answers[own, i]) / N_DRAWS
+            parts[own] += _linear_parts(uncertainty, answers[own, i])
+        result[i, j] -= now
+        errors[i, j] = parts.std() / np.sqrt(N_DRAWS)
+    return result, errors
+
+
+def _linear_parts(uncertainty: Uncertainty, answers: FloatArray) -> FloatArray:
+    """What each of the answers (n, k) adds to n times φ of their mean, to first order."""
+    mean = answers.mean(axis=0)
+    linear = (answers - mean) @ uncertainty.slopes(mean)
+    return np.asarray(uncertainty.certainty(mean) + linear)
 
 
 def _groups(values: FloatArray, is_discrete: bool) -> Iterator[IntArray]:
@@ -540,6 +606,10 @@ def _answers(
         answers = response(completed.reshape(-1, completed.shape[-1]))
     if np.isnan(answers).any():
         condition = "predict a number for all completed rows, but some have NaN"
-        way_out = "Choose parameters or a model with which every row has a prediction."
+        way_out = (
+            "Choose parameters or a model with which every row has a prediction, and for a "
+            "transformed target an inverse that is defined for all numbers: those of power "
+            "transformers may not be, the one of logarithms is (func=np.log, inverse_func=np.exp)."
+        )
         raise ValueError(must("estimator", condition, way_out, estimator=response.models[0]))
     return answers.reshape(n_draws, len(rows), -1)

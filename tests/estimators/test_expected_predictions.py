@@ -36,6 +36,7 @@ from sklearn.preprocessing import (
     PowerTransformer,
     SplineTransformer,
     StandardScaler,
+    scale,
 )
 from sklearn.svm import SVR, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
@@ -472,6 +473,13 @@ def test_models_without_an_answer_say_so(numbers):
     long = make_pipeline(StandardScaler(), RadiusNeighborsRegressor(radius=1e-3))
     with pytest.raises(ValueError, match=r"got estimator=Pipeline\(\.\.\.\)"):
         regressor(long).fit(X, y).predict(hide(X))
+    # Yeo and Johnson's inverse ends at -1 / lambda
+    skewed = TransformedTargetRegressor(Ridge(), transformer=PowerTransformer())
+    with (
+        pytest.raises(ValueError, match="those of power transformers may not be"),
+        pytest.warns(UserWarning, match="inverse-transformed data are NaN"),
+    ):
+        regressor(skewed).fit(X, np.exp(1.5 * scale(X[:, 0]))).predict(hide(X))
 
 
 def test_logarithms_of_probabilities(classes):

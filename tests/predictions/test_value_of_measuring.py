@@ -15,6 +15,7 @@ from skcircuits.predictions._expected_response import (
     ENTROPY,
     VARIANCE,
     DrawBudget,
+    _by_draws,
     value_of_measuring,
 )
 from tests.reference.enumeration import Completions
@@ -157,6 +158,28 @@ def test_draws_agree_with_the_exact_value():
     np.testing.assert_allclose(
         value_of_measuring(drawn, rows, VARIANCE, 0), exact, rtol=0.15, atol=0.05
     )
+
+
+def test_long_sums_over_classes_are_drawn_with_their_errors():
+    circuit = mixture_of(12)
+    X = circuit.sample(300, random_state=0)
+    y = (X.sum(axis=1) > 1.0).astype(int) + (X[:, 0] > 1.5)
+    expected = expected_of(LogisticRegression().fit(X, y), circuit, "predict_proba")
+    rows = rows_of([[NAN, 2.0], [0.5, NAN], [NAN, 2.0]])
+    assert expected.is_exact(rows).all()
+    exact = value_of_measuring(expected, rows, ENTROPY, 0, np.inf)
+    with pytest.warns(UserWarning, match=r"1024 draws for 2 of 3 rows, with standard errors up to"):
+        some = value_of_measuring(expected, rows, ENTROPY, 0, 150_000)
+    np.testing.assert_array_equal(some[1], exact[1])
+    drawn, errors = _by_draws(expected, rows, ENTROPY, 0)
+    np.testing.assert_array_equal(some[[0, 2]], drawn[[0, 0]])
+    is_missing = np.isnan(rows.cells)
+    assert (errors[is_missing] > 0.0).all()
+    assert (errors[is_missing] < 0.1 * exact[is_missing]).all()
+    assert (np.abs(drawn - exact)[is_missing] < 3.5 * errors[is_missing]).all()
+    # For no seed are the errors out of proportion
+    others = [_by_draws(expected, rows.take(slice(0, 1)), ENTROPY, seed)[0] for seed in range(60)]
+    assert np.abs(np.array(others) - exact[0]).max() < 0.04
 
 
 def test_equal_rows_have_equal_values_whether_drawn_or_not():

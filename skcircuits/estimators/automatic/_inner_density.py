@@ -286,7 +286,9 @@ class MeasuringMixin:
             Expected reduction of the variance of the prediction (regressors, in squared standard
             deviations of the target, summed over the targets), or of the entropy of the class in
             nats (classifiers); 0 for observed values. It is exact for predictions in closed form
-            under Gaussian mixtures, and estimated from 1024 draws otherwise.
+            under Gaussian mixtures, and estimated from 1024 draws otherwise, also where sums over
+            several classes and many components would be long (a warning states the standard error,
+            ``method="exact"`` sums them).
         """
         check_is_fitted(self)
         encoded = self._read_table(X)

@@ -328,9 +328,10 @@ class ExpectedPredictionMixin(
         """Give the values of the missing cells of incomplete rows, in units of the target."""
         method = self._responses[0]
         uncertainty = ENTROPY if method in ("predict_proba", "votes") else VARIANCE
+        limit = {"max_terms": np.inf} if self.method == "exact" else {}
         values = self._or_without_evidence(
             lambda rows: value_of_measuring(
-                self._expected_response(method), rows, uncertainty, self._seed
+                self._expected_response(method), rows, uncertainty, self._seed, **limit
             ),
             self._rows(encoded),
         )

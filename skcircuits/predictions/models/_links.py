@@ -383,6 +383,15 @@ class SoftmaxForm:
             covered[chosen[part.rows]] = fits.all(axis=0)
         return covered
 
+    def n_terms(self, rows: IncompleteRows) -> FloatArray:
+        """Number of nodes of all components and combinations of categories."""
+        result = np.zeros(len(rows))
+        for part in self._parts(rows.evidence):
+            n_nodes = self._n_nodes(self._axes(part)).prod(axis=-1, dtype=float)
+            n_cases = (part.weights > NEGLIGIBLE).sum(axis=1)
+            result[part.rows] = (n_nodes * n_cases).sum(axis=0)
+        return result
+
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
         """Compute the moments of all probabilities."""
         shape = len(rows), len(self.additive.constant)
