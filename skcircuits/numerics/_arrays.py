@@ -207,7 +207,7 @@ def observed_ranges(X: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def finite_peaks(peaks: FloatArray) -> FloatArray:
     """Largest logarithms as references of others, in place: zero where all are ``-inf``."""
-    peaks[np.isneginf(peaks)] = 0.0
+    np.copyto(peaks, 0.0, where=peaks == -np.inf)
     return peaks
 
 

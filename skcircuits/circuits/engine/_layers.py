@@ -29,7 +29,7 @@ def segment_log_sum(terms: FloatArray, starts: IntArray, lengths: IntArray) -> F
     """
     # An impossible segment keeps a finite reference, so that -inf - -inf never happens.
     peak = finite_peaks(np.maximum.reduceat(terms, starts, axis=0))
-    terms -= np.repeat(peak, lengths, axis=0)
+    terms -= peak if len(peak) == 1 else np.repeat(peak, lengths, axis=0)
     np.exp(terms, out=terms)
     total = np.add.reduceat(terms, starts, axis=0)
     safe_log(total, out=total)

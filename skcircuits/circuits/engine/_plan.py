@@ -162,11 +162,15 @@ class Plan(FrozenRecord):
 
     def batches(self, n_rows: int, n_buffers: int = 1) -> Iterable[slice]:
         """Cut rows into batches that fit into cache and into the working memory."""
-        # joint units hold some values per column of theirs, each for a short time
+        n_bytes = self.bytes_per_row * n_buffers
+        return memory_bound_chunks(n_rows, n_bytes, at_most=self._max_batch_rows)
+
+    @cached_property
+    def _max_batch_rows(self) -> int:
+        # Joint units hold some values per column of theirs, each for a short time
         scopes = max((layer.scopes.size for _, layer in self.inputs), default=0)
         # Small plans take more rows at once: Python per batch would dominate
-        at_most = max(BATCH_ROWS, MAX_BATCH_VALUES // max(self.n_units, scopes // 2))
-        return memory_bound_chunks(n_rows, self.bytes_per_row * n_buffers, at_most=at_most)
+        return max(BATCH_ROWS, MAX_BATCH_VALUES // max(self.n_units, scopes // 2))
 
 
 def compile_plan(root: Unit) -> Plan:

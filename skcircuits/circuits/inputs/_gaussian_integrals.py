@@ -59,20 +59,19 @@ def log_density(stack: GaussianStack, X: FloatArray) -> FloatArray:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         result = _by_pattern(stack, X)
-    # Where squares overflow, no density is left
-    result[np.isnan(result)] = -np.inf
-    return result
+    # Where squares overflow, no density is left: of NaN and a number, fmax is the number
+    return np.fmax(result, -np.inf, out=result)
 
 
 def _by_pattern(stack: GaussianStack, X: FloatArray) -> FloatArray:
     """Log densities of rows with the same missing cells together."""
     missing = np.isnan(X)
     columns = np.ascontiguousarray(X.T)
-    result = np.zeros((stack.n_components, len(X)))
     if not missing.any():
         return _complete(stack, columns)
     if stack.is_shared:
         return complete(stack, X)[0]
+    result = np.zeros((stack.n_components, len(X)))
     for group in group_patterns(missing):
         n_missing, n_observed = group.missing.shape[1], group.observed.shape[1]
         if n_missing == 0:

@@ -179,8 +179,8 @@ class Binder:
         return self._number(f"column {column.name!r}", value)
 
     def _number(self, what: str, value: Any) -> float:
-        if type(value) is float and value == value:  # the usual case
-            return value
+        if isinstance(value, float) and value == value:  # the usual case, of NumPy, too
+            return float(value)
         if (
             isinstance(value, bool | np.bool_)
             or not isinstance(value, Real | Decimal)
@@ -382,9 +382,8 @@ class Boxes:
         is_integral = grids == INTEGERS
         if not is_integral.any():
             return replace(self, grids=grids)
-        lower, upper = self.lower.copy(), self.upper.copy()
-        np.ceil(lower, out=lower, where=is_integral)
-        np.floor(upper, out=upper, where=is_integral)
+        lower = np.where(is_integral, np.ceil(self.lower), self.lower)
+        upper = np.where(is_integral, np.floor(self.upper), self.upper)
         inside = replace(self, lower=lower, upper=upper, grids=grids).without_empty()
         # Changed in place: these arrays are not shared
         half = 0.5 * is_integral

@@ -434,8 +434,8 @@ def _read_number(column: Column, value: Any, constraint: Any = None) -> float:
     """Read one bound, as the float that the table is encoded to."""
     if column.has_dates:
         return read_date(column, value)
-    if type(value) is float and value == value:  # the usual case
-        return value
+    if isinstance(value, float) and value == value:  # the usual case, of NumPy, too
+        return float(value)
     shown = value if constraint is None else constraint
     if not isinstance(value, Real | Decimal) or isinstance(value, bool) or value != value:
         raise _bad_interval(column, shown, "Use None for a missing bound.")
