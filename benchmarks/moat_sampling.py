@@ -10,7 +10,15 @@ The marginals of the model itself come from enumeration::
     python -m benchmarks.moat_sampling --data msnbc --evidence 4 8 12
 
 The paper shows nltcs; other data sets need enough observed cells that enumeration is possible.
-Results are kept in ``benchmarks/papers/moat_sampling.jsonl`` and not computed again. The last
+``--repeats`` gives bias, standard deviation and time of a single number of samples instead, and
+``--incomplete`` scores rows with missing cells: errors of log probabilities against many times as
+many draws, and the time::
+
+    python -m benchmarks.moat_sampling --repeats 40 --rows 20 --evidence 4 12
+    python -m benchmarks.moat_sampling --incomplete jester plants --rows 100
+
+Results are kept in ``benchmarks/papers/moat_sampling.jsonl`` (``moat_bias.jsonl``,
+``moat_incomplete.jsonl``) and not computed again. The last
 column divides by the divergence of single-site Gibbs at the same number of samples, averages over
 the numbers of samples, and gives the mean over the seeds with its standard error.
 
@@ -21,6 +29,7 @@ from; the Gibbs samplers count states.
 """
 
 import argparse
+import time
 from functools import cache, partial
 from itertools import islice
 
@@ -44,21 +53,24 @@ GIBBS = {"gibbs": single_site_gibbs, "blocked_gibbs": blocked_gibbs}
 _SMALLEST_ESTIMATE = 1e-6
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 N_TREES = 500  # draws of the histogram of weights
+N_BIAS = 64  # samples whose bias and variance are measured
+RATES = (0.1, 0.3, 0.5)  # of missing cells
+N_DRAWS, N_TIMES_AS_MANY = 256, 12  # the default of scores, and the reference
 EDGES = (0, 0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 2, 4, np.inf)
 
 
-def estimates(method, mixture, codes, rng):
+def estimates(method, mixture, codes, rng, counts=SAMPLES):
     """Running estimates (n_counts, n_rows, n_states) after each number of samples."""
     layout = mixture.layout
     if method in GIBBS:
         nodes = mixture.components[0].nodes[layout.offsets + 1]
         start = np.where(codes < 0, rng.random(codes.shape) < nodes, codes)
         sweeps = GIBBS[method](mixture, start.astype(np.int64), codes < 0, rng)
-        indicators = np.stack([layout.one_hot(rows) for rows in islice(sweeps, SAMPLES[-1])])
+        indicators = np.stack([layout.one_hot(rows) for rows in islice(sweeps, counts[-1])])
         running = np.cumsum(indicators, axis=0)
-        return np.stack([running[count - 1] / count for count in SAMPLES])
+        return np.stack([running[count - 1] / count for count in counts])
     answers = []
-    for count in SAMPLES:
+    for count in counts:
         marginals = estimate_marginals(
             mixture,
             layout.evidence(codes),
@@ -119,6 +131,41 @@ def divergences(data, size, n_rows, n_seeds):
     }
 
 
+def bias_and_spread(data, n_observed, n_rows, n_repeats):
+    """Per method bias and standard deviation of marginals, and milliseconds per row."""
+    mixture, test = fitted(data)
+    rng = np.random.default_rng(0)
+    codes = hide(test[rng.choice(len(test), n_rows, replace=False)], n_observed, rng)
+    exact = conditional_marginals(mixture, codes, "exact", 1, rng).probabilities
+    hidden = np.repeat(codes < 0, 2, axis=1)  # states of the hidden columns
+    found = {}
+    for method in METHODS:
+        start = time.process_time()
+        drawn = np.stack(
+            [estimates(method, mixture, codes, rng, [N_BIAS])[0] for _ in range(n_repeats)]
+        )
+        seconds = time.process_time() - start
+        errors = (drawn - exact)[:, hidden]
+        variance = errors.var(axis=0, ddof=1).mean()
+        # The mean of so many estimates varies, too
+        bias = (errors.mean(axis=0) ** 2).mean() - variance / n_repeats
+        found[method] = {
+            "bias": float(np.sqrt(max(bias, 0.0))),
+            "bias error": float(np.sqrt(variance / n_repeats)),
+            "standard deviation": float(np.sqrt(variance)),
+            "milliseconds": 1000 * seconds / (n_repeats * n_rows),
+        }
+    return found
+
+
+def print_bias(data, n_observed, n_rows, n_repeats):
+    entry = f"{data} {n_observed} {n_rows} {n_repeats}"
+    compute = partial(bias_and_spread, data, n_observed, n_rows, n_repeats)
+    print(f"{data}, {n_observed} observed cells, {N_BIAS} samples")
+    for method, own in record("moat_bias", entry, compute).items():
+        print(f"{method:18s}" + "".join(f"  {what} {value:.4f}" for what, value in own.items()))
+
+
 def weights(data, n_observed, n_rows):
     """Shares of the estimates of P(evidence) by single trees, over its exact value."""
     mixture, test = fitted(data)
@@ -152,6 +199,32 @@ def figure_5(data, n_observed, n_rows):
         print(f"    {low:4.2f} to {high:4.2f}: {fraction:6.3f} " + "#" * round(60 * fraction))
 
 
+def incomplete(data, n_rows):
+    """By rate of missing cells the error of log probabilities, and milliseconds per row."""
+    mixture, test = fitted(data)
+    rng = np.random.default_rng(0)
+    found = {}
+    for rate in RATES:
+        codes = test[rng.choice(len(test), n_rows, replace=False)]
+        codes[rng.random(codes.shape) < rate] = -1
+        evidence = mixture.layout.evidence(codes)
+        start = time.process_time()
+        log_prob = estimate_evidence(mixture, evidence, N_DRAWS, 0)
+        seconds = time.process_time() - start
+        reference = estimate_evidence(mixture, evidence, N_TIMES_AS_MANY * N_DRAWS, 1)
+        error = float(np.sqrt(np.mean((log_prob - reference) ** 2)))
+        found[f"{rate:.0%}"] = {"error": error, "milliseconds": 1000 * seconds / n_rows}
+    return found
+
+
+def print_incomplete(data, n_rows):
+    found = record("moat_incomplete", f"{data} {n_rows}", partial(incomplete, data, n_rows))
+    for rate, own in found.items():
+        print(
+            f"{data:10s} {rate:>4s} missing: {own['error']:.3f} nats, {own['milliseconds']:.2f} ms"
+        )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", choices=sorted(PUBLISHED), default="nltcs")
@@ -159,7 +232,17 @@ def main():
     parser.add_argument("--weights", type=int, default=4, help="observed cells of the histogram")
     parser.add_argument("--rows", type=int, default=40, help="rows of evidence per seed")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=0, help="estimates of bias and variance")
+    parser.add_argument("--incomplete", nargs="+", choices=sorted(PUBLISHED), default=[])
     arguments = parser.parse_args()
+    if arguments.incomplete:
+        for data in arguments.incomplete:
+            print_incomplete(data, arguments.rows)
+        return
+    if arguments.repeats:
+        for size in arguments.evidence:
+            print_bias(arguments.data, size, arguments.rows, arguments.repeats)
+        return
     figure_4(arguments.data, arguments.evidence, arguments.rows, arguments.seeds)
     figure_5(arguments.data, arguments.weights, arguments.rows)
 

@@ -16,7 +16,7 @@ from convergence import REPEATS
 from convergence import SIZES as SAMPLE_SIZES
 from figure2 import DATA, RATES, recorded
 from figure3 import NAMES, ONLINE
-from moat_sampling import EDGES, N_TREES
+from moat_sampling import EDGES, N_BIAS, N_DRAWS, N_TIMES_AS_MANY, N_TREES
 from moat_sampling import SAMPLES as SAMPLE_COUNTS
 from svgd_crowd import COLUMNS as CROWD_COLUMNS
 from svgd_sensors import ERROR_COLUMNS, LARGE_COLUMNS, N_SMALL, SIZES
@@ -35,7 +35,15 @@ All entries together took {hours:.1f} hours of one core. Every result is stored 
 known, so that a run that was interrupted continues where it stopped.
 """
 TABLES = ("figure2", "figure3", "figure3_warnings", "convergence", "twenty", "moat_curves")
-TABLES += ("moat_sampling", "svgd_fields", "svgd_sensors", "svgd_crowd", "wmispn")
+TABLES += (
+    "moat_sampling",
+    "moat_bias",
+    "moat_incomplete",
+    "svgd_fields",
+    "svgd_sensors",
+    "svgd_crowd",
+    "wmispn",
+)
 TOLERANCE_MOAT = 0.01
 WMISPN_MODELS = ("ours", "factorised", "deeprob-kit", "SPFlow 1.1")
 STARTS = {"mutual_information": "ours", "published": "paper", "random": "random"}
@@ -376,7 +384,47 @@ def moat_sampling():
             "in each interval, by the number of observed cells (in the paper 4).",
             markdown(["data", "observed", *intervals], weights),
             commands(list(lines.values())),
+            *_bias_and_spread(lines_of("moat_bias")),
+            *_incomplete_rows(lines_of("moat_incomplete")),
         ]
+    )
+
+
+def _bias_and_spread(lines):
+    """Bias, standard deviation and time of the same methods."""
+    rows, settings = [], set()
+    for name, line in lines.items():
+        data, n_observed, n_rows, n_repeats = name.split()
+        settings.add(f"{n_repeats} repetitions for {n_rows} rows")
+        for method, own in line["numbers"].items():
+            cells = [f"{own['bias']:.4f} ± {own['bias error']:.4f}"]
+            cells += [f"{own['standard deviation']:.4f}", f"{own['milliseconds']:.2f}"]
+            rows.append([data, n_observed, method.replace("_", " "), *cells])
+    header = ["data", "observed", "method", "bias", "standard deviation", "milliseconds"]
+    return (
+        f"The bias and the standard deviation of the same marginals from {N_BIAS} samples (root "
+        "mean squares over the states of the hidden columns), and the milliseconds per row, from "
+        f"{' and '.join(sorted(settings))}. The bias is corrected for the variance of the mean, "
+        "whose root is given beside it.",
+        markdown(header, rows),
+        commands(list(lines.values())),
+    )
+
+
+def _incomplete_rows(lines):
+    """Errors and times of scores of rows with missing cells."""
+    rows = []
+    for name, line in lines.items():
+        data, n_rows = name.split()
+        for rate, own in line["numbers"].items():
+            cells = [f"{own['error']:.2f}", f"{own['milliseconds']:.1f}"]
+            rows.append([data, PUBLISHED[data][0], n_rows, rate, *cells])
+    return (
+        "Scores of rows with missing cells, which are not in the paper: root mean square errors of "
+        f"log probabilities by {N_DRAWS} draws (the default), compared with {N_TIMES_AS_MANY} "
+        "times as many, and milliseconds per row.",
+        markdown(["data", "columns", "rows", "missing", "error, nats", "milliseconds"], rows),
+        commands(list(lines.values())),
     )
 
 
