@@ -161,19 +161,23 @@ def _leave_one_out(spectrum: _Spectrum, counts: IntArray, functions: FloatArray)
     targets = vectors.T @ (functions * roots[:, None])
     squares, scales, deviances = np.empty((3, len(RIDGES), functions.shape[1]))
     inflation = np.empty(len(RIDGES))
+    squared_vectors = vectors**2
+    # The likelihood would be unbounded for functions that K explains to the last digit
+    least = np.finfo(float).eps * functions.var(axis=0)
     for index, (inverse, leaning, total) in enumerate(spectrum.inverses()):
         # With the constant projected out, P = A⁻¹ - A⁻¹ 1 1ᵀ A⁻¹ / (1ᵀ A⁻¹ 1), the error of a row
         # left out is (P f)_i / P_ii and its variance s² / P_ii (Dubrule 1983).
         projected = inverse[:, None] * targets
         residuals = vectors @ projected
         residuals -= np.outer(leaning, roots @ residuals / total)
-        precisions = np.maximum(vectors**2 @ inverse - leaning**2 / total, np.finfo(float).tiny)
-        errors = residuals / (precisions * roots)[:, None]
-        squares[index] = (errors**2).mean(axis=0)
+        precisions = np.maximum(
+            squared_vectors @ inverse - leaning**2 / total, np.finfo(float).tiny
+        )
+        squared_errors = (residuals / (precisions * roots)[:, None]) ** 2
+        squares[index] = squared_errors.mean(axis=0)
         precisions *= counts
-        # The likelihood would be unbounded for functions that K explains to the last digit.
-        floor = np.finfo(float).eps * functions.var(axis=0) * precisions.mean()
-        scales[index] = np.maximum(precisions @ errors**2 / len(counts), floor)
+        scales[index] = precisions @ squared_errors / len(counts)
+        np.maximum(scales[index], least * precisions.mean(), out=scales[index])
         deviances[index] = scales[index] / np.exp(np.log(precisions).mean())
         # On the simplex, nearly.
         weights = np.maximum(leaning * roots, 0.0)
