@@ -85,8 +85,8 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     classifier. For a complete row they are P(y | x). If values are missing at random and the
     classifier is correct on complete rows, this is exactly P(y | observed values) by the tower
     property. Since few classifiers are correct on complete rows, the expected probabilities are by
-    default stacked with those of models of incomplete rows. The weighted mean, which is less
-    confident than its components, is sharpened by a power [2]_.
+    default stacked with those of models of incomplete rows. Their pool, a weighted mean of square
+    roots [2]_, is less confident than its components and is sharpened by a power [3]_.
 
     Parameters
     ----------
@@ -122,7 +122,8 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
     ----------
     .. [1] Yao, Vehtari, Simpson and Gelman, "Using Stacking to Average Bayesian Predictive
        Distributions", Bayesian Analysis 13, 2018.
-    .. [2] Ranjan and Gneiting, "Combining Probability Forecasts", JRSS B 72, 2010.
+    .. [2] Garg, Jayram, Vaithyanathan and Zhu, "Generalized Opinion Pooling", AI & Math 2004.
+    .. [3] Ranjan and Gneiting, "Combining Probability Forecasts", JRSS B 72, 2010.
 
     Examples
     --------

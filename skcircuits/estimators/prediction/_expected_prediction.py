@@ -197,13 +197,14 @@ class ExpectedPredictionMixin(
         table. An estimator is cloned and fitted to X. A circuit with one variable per column is
         used as it is.
     stacking : bool, default=True
-        Whether the predictions for rows with missing values are a weighted mean of the expected
-        predictions, the predictions of two Gaussian mixtures of rows and targets, and those of
-        boosted trees that are grown on rows with missing cells. The weights are learned from
-        held-out training rows [1]_. This requires up to two further fits of the model, to subsets
-        of at most 3000 rows. Stacking is used only if ``density`` is ``"auto"`` or a name, the
-        model is not frozen and predicts no quantile, there is a single target, and a classifier
-        has `predict_proba`; see `explain_method`. ``False`` uses the expectation alone.
+        Whether the predictions for rows with missing values are a weighted mean (for classifiers,
+        of square roots of probabilities) of the expected predictions, the predictions of two
+        Gaussian mixtures of rows and targets, and those of boosted trees that are grown on rows
+        with missing cells. The weights are learned from held-out training rows [1]_. This requires
+        up to two further fits of the model, to subsets of at most 3000 rows. Stacking is used only
+        if ``density`` is ``"auto"`` or a name, the model is not frozen and predicts no quantile,
+        there is a single target, and a classifier has `predict_proba`; see `explain_method`.
+        ``False`` uses the expectation alone.
     method : {"auto", "exact", "draws"}, default="auto"
         ``"auto"`` computes expectations in closed form if there is one for the model and the
         density (see `method_`), enumerates the completions of rows with few missing categories, and
@@ -236,7 +237,8 @@ class ExpectedPredictionMixin(
         The first of them, which is the only one if the training rows were complete.
     stacking_weights_ : ndarray of shape (1,) or (n_members,)
         Weights of the expected predictions, of the mixtures of rows and targets, and of the trees
-        in the mean that is then raised to a power; ``[1.0]`` without stacking.
+        in the mean, for classifiers that of the square roots of probabilities, which is then raised
+        to a power; ``[1.0]`` without stacking.
     method_ : str
         How rows with missing values are predicted, with the reason if there is no closed form.
     """

@@ -3,8 +3,8 @@
 E[f(x) | x_o] equals E[y | x_o] only if f is right about complete rows: if a model is overconfident
 or underfitted, its expectation is, too. Joint densities of rows and target give E[y | x_o] by
 Bayes' rule, and trees that are grown on incomplete rows learn it; their errors differ in kind. The
-weights are learned from held-out rows, and so is an exponent of averaged probabilities, because
-the average of calibrated probabilities is underconfident.
+weights are learned from held-out rows, and so is an exponent of pooled probabilities, because the
+average of calibrated probabilities is underconfident.
 """
 
 import warnings
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, StratifiedKFold
@@ -130,7 +130,7 @@ class Members:
 
 @dataclass(frozen=True)
 class Stack:
-    """A weighted mean of expectations and other predictions; probabilities to a `power`."""
+    """Expectations pooled with other predictions; probabilities are then raised to a `power`."""
 
     members: Members
     weights: FloatArray
@@ -138,10 +138,8 @@ class Stack:
 
     def __call__(self, expected: FloatArray, evidence: FloatArray) -> FloatArray:
         """Stack expectations (n, k) with the answers to evidence (n, d)."""
-        result = self.weights[0] * expected
-        for weight, answer in zip(self.weights[1:], self.members.answers(evidence), strict=True):
-            result += weight * answer
-        if self.power == 1.0:
+        result = _pooled(self.weights, np.stack([expected, *self.members.answers(evidence)]))
+        if result.shape[1] == 1:
             return result
         result **= self.power
         result /= result.sum(axis=1, keepdims=True)
@@ -238,8 +236,17 @@ def _weights_and_power(
     weights = _weights_of(answers, targets, row_weights)
     if answers.shape[2] == 1:
         return weights, 1.0
-    pooled = np.tensordot(weights, answers, axes=1)
-    return weights, _power_of(pooled, targets.astype(np.intp), row_weights)
+    return weights, _power_of(_pooled(weights, answers), targets.astype(np.intp), row_weights)
+
+
+def _pooled(weights: FloatArray, answers: FloatArray) -> FloatArray:
+    """Weighted means of numbers (K, n, 1), or squares of those of roots of probabilities."""
+    if answers.shape[2] == 1:
+        return np.tensordot(weights, answers, axes=1)
+    # Halfway between the linear and the logarithmic pool (Garg et al., 2004, "Generalized Opinion
+    # Pooling"): the least sum of squared Hellinger distances to all answers. Where they disagree it
+    # is more certain than their mean, and an answer of zero does not decide alone.
+    return np.square(np.tensordot(weights, np.sqrt(answers), axes=1))
 
 
 def _power_of(pooled: FloatArray, targets: IntArray, row_weights: FloatArray) -> float:
@@ -261,20 +268,37 @@ def _power_of(pooled: FloatArray, targets: IntArray, row_weights: FloatArray) ->
 
 def _weights_of(answers: FloatArray, targets: FloatArray, row_weights: FloatArray) -> FloatArray:
     """Weights (K,) of predictions (K, n, k) of least loss, shrunk towards equal weights."""
-    # Log loss of probabilities, squared errors of numbers in units of variance; as if one further
-    # row per member had equal weights
-    n_members, n_rows, n_outputs = answers.shape
-    nothing, no_answers = np.zeros(0), np.zeros((0, n_members))
+    # As if one further row per member had equal weights
+    n_members, _, n_outputs = answers.shape
     if n_outputs > 1:
-        likelihoods = answers[:, np.arange(n_rows), targets.astype(np.intp)].T
-        likelihoods = np.maximum(likelihoods, MIN_LIKELIHOOD)
-        found = no_answers, nothing, nothing, likelihoods, row_weights
-    else:
-        centre = np.average(targets, weights=row_weights)  # weights sum to one: nothing changes
-        variance = np.average(np.square(targets - centre), weights=row_weights)
-        row_weights = row_weights / max(variance, MIN_VARIANCE)
-        found = answers[:, :, 0].T - centre, targets - centre, row_weights, no_answers, nothing
+        return _weights_of_roots(np.sqrt(answers), targets.astype(np.intp), row_weights)
+    # Squared errors in units of variance
+    centre = np.average(targets, weights=row_weights)  # weights sum to one: nothing changes
+    variance = np.average(np.square(targets - centre), weights=row_weights)
+    row_weights = row_weights / max(variance, MIN_VARIANCE)
+    found = answers[:, :, 0].T - centre, targets - centre, row_weights
+    found = *found, np.zeros((0, n_members)), np.zeros(0)
     return np.asarray(stacking_weights([found], prior=float(n_members)))
+
+
+def _weights_of_roots(roots: FloatArray, targets: IntArray, row_weights: FloatArray) -> FloatArray:
+    """Weights (K,) of roots of probabilities (K, n, k) of least log loss of their squared means."""
+    own = np.take_along_axis(roots, targets[None, :, None], axis=2)[:, :, 0]
+
+    def objective(logits: FloatArray) -> tuple[float, FloatArray]:
+        log_weights = log_softmax(logits)
+        weights = np.exp(log_weights)
+        mean = np.tensordot(weights, roots, axes=1)
+        total = np.square(mean).sum(axis=1)
+        right = np.maximum(weights @ own, MIN_LIKELIHOOD)
+        loss = row_weights @ (np.log(total) - 2.0 * np.log(right)) - log_weights.sum()
+        slopes = np.einsum("knc,nc->kn", roots, mean / total[:, None]) - own / right
+        gradient = 2.0 * slopes @ row_weights
+        # by the logits; the prior's part is written out, where a weight may vanish
+        return float(loss), weights * (gradient - weights @ gradient + len(weights)) - 1.0
+
+    found = minimize(objective, np.zeros(len(roots)), jac=True, method="L-BFGS-B")
+    return np.asarray(softmax(found.x))
 
 
 def _fit_circuits(training: TrainingTargets, seed: int) -> list[Circuit]:

@@ -32,6 +32,7 @@ from skcircuits.estimators.prediction._target_stack import (
     _fit_circuits,
     _grow_trees,
     _of_last_column,
+    _pooled,
     _power_of,
     _weights_of,
     _with_hidden_cells,
@@ -92,7 +93,7 @@ def test_complete_rows_get_the_classifiers_own_probabilities(stacked, iris):
     np.testing.assert_array_equal(stacked.predict_proba(X)[1::2], expected[1::2])
 
 
-def test_probabilities_are_a_power_of_the_mean_of_expected_ones_and_posteriors(stacked, iris):
+def test_probabilities_are_a_power_of_the_mean_root_of_all_answers(stacked, iris):
     X, y = hide(iris[0][100:]), iris[1]
     X = X[np.isnan(X).any(axis=1)]
     alone = classifier(DecisionTreeClassifier(random_state=0), stacking=False, tol=0.01)
@@ -102,8 +103,8 @@ def test_probabilities_are_a_power_of_the_mean_of_expected_ones_and_posteriors(s
     assert weights.sum() == pytest.approx(1.0)
     assert (weights > 0).all()
     rest = stacked._stack.members.answers(X)
-    mixed = weights[0] * expected + np.tensordot(weights[1:], rest, axes=1)
-    mixed **= stacked._stack.power
+    mixed = np.tensordot(weights, np.sqrt([expected, *rest]), axes=1)
+    mixed **= 2.0 * stacked._stack.power
     mixed /= mixed.sum(axis=1, keepdims=True)
     found = stacked.predict_proba(X)
     np.testing.assert_allclose(found, mixed, atol=0.05)
@@ -412,6 +413,37 @@ def test_trees_learn_from_hidden_cells_unless_they_must_not(training):
         trees = _grow_trees(doubled, may_hide, 0, N_TREES[-1])
         errors.append(np.mean(np.square(trees.predict(half) - training.targets)))
     assert errors[0] < 0.5 * errors[1]
+
+
+def test_pools_are_halfway_between_means_and_products():
+    answers = np.array([[[0.9, 0.1], [1.0, 0.0]], [[0.5, 0.5], [0.2, 0.8]]])
+    found = _pooled(np.array([0.25, 0.75]), answers)
+    expected = (0.25 * np.sqrt(answers[0]) + 0.75 * np.sqrt(answers[1])) ** 2
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert (found > 0.0).all()  # a zero does not decide alone
+    numbers = answers[:, :, :1]
+    np.testing.assert_allclose(
+        _pooled(np.array([0.25, 0.75]), numbers), 0.25 * numbers[0] + 0.75 * numbers[1], rtol=1e-12
+    )
+
+
+def test_weights_of_roots_have_the_least_penalised_loss():
+    """No weights of a fine grid do better."""
+    rng = np.random.default_rng(0)
+    answers = rng.dirichlet(np.ones(3), size=(3, 40))
+    answers[0, :5] = [1.0, 0.0, 0.0]
+    targets, row_weights = rng.integers(0, 3, 40), rng.uniform(size=40)
+
+    def loss(weights):
+        pooled = _pooled(weights, answers)
+        right = pooled[np.arange(40), targets] / pooled.sum(axis=1)
+        return -row_weights @ np.log(right) - np.log(weights).sum()
+
+    found = _weights_of(answers, targets.astype(float), row_weights)
+    assert found.sum() == pytest.approx(1.0)
+    grid = np.arange(0.02, 1.0, 0.02)
+    others = [(a, b, 1.0 - a - b) for a in grid for b in grid if a + b < 0.99]
+    assert loss(found) <= min(loss(np.array(own)) for own in others)
 
 
 @pytest.mark.parametrize("is_class", [True, False], ids=["classes", "numbers"])
