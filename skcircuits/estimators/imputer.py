@@ -60,7 +60,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
         - ``"mean"``: the conditional mean, or the most probable category in categorical columns. If
           ``density="auto"`` averages the means of several densities, each mean is restricted to the
-          observed range of the column, extended by one standard deviation.
+          observed range of the column, extended by one standard deviation. Categories are then
+          also predicted by random trees from the other cells, with missing ones at their means and
+          most probable categories; held-out cells determine the weight of these answers.
         - ``"mpe"``: the jointly most probable completion. It is exact if the circuit is
           deterministic. Otherwise it is the best completion of a search, which starts from the
           largest terms of the sums.
@@ -416,6 +418,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     def _complete(self, density, encoded, strategy, n_draws=1, seed=None):
         """Complete encoded rows, shape (n_draws, n, d); `density` None where a circuit is given."""
         circuit, experts, bounds, weights = self._experts(density)
+        forests = getattr(getattr(density, "best_estimator_", density), "_forests", None)
         completed = np.repeat(encoded[None], n_draws, axis=0)
         # Complete rows are their own answer
         incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
@@ -443,6 +446,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
                 weights,
                 self._masking,
                 integers,
+                forests,
             )
             for rows in chunks
         )

@@ -4,6 +4,7 @@ import copy
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,12 @@ from skcircuits.circuits.inputs.johnson import SinhMap
 from skcircuits.estimators.automatic._misfit import N_DRAWS, PairTables, are_misfit
 from skcircuits.estimators.chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
-from skcircuits.estimators.shared._completion import numbers_with_masses, with_new_integers
+from skcircuits.estimators.shared._completion import (
+    FOREST_ROWS,
+    Forests,
+    numbers_with_masses,
+    with_new_integers,
+)
 from skcircuits.estimators.shared._density import MAX_REFINEMENTS, REFINEMENT_TOL
 from skcircuits.estimators.shared._fitting import TrainingRows
 from skcircuits.estimators.wmispn import WMISPNDensity
@@ -39,6 +45,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
 )
 from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import (
+    LEAST_PROBABILITY,
     Answers,
     Predictions,
     mean_bounds,
@@ -68,6 +75,9 @@ _MORE, _LEAST_MORE = 2.0, 3
 _ROWS_PER_COMPONENT, _MANY_COMPONENTS = 60, (20, 48)
 _MAX_KERNEL_CELLS = 9000  # numbers of all rows, each of which is compared with those of others
 _N_PASSES = 30  # of latent trees that are chosen: more hardly gain
+# Prior mean of the weights of densities and of a forest, trees of all forests of a trial, and most
+# states times rows
+_FOREST_CENTRE, _N_TREES, _MAX_FOREST_CELLS = np.array([0.8, 0.2]), 80, 2_000_000
 _FIXED = {
     "gaussian_mixture": {"tol": TRIAL_TOL},
     "latent_tree": {"validation_fraction": None},
@@ -579,6 +589,54 @@ class Trials:
                 found[:, j] = stacking_weights([own], centre=centre)
         return found
 
+    def forest_weights(self, chosen, column_weights, columns):
+        """Weights of forests in the answers to some columns, {column: weight} where relevant.
+
+        `chosen`: experts beside them, with `column_weights` (K, d).
+        """
+        n_states = self.schema.cardinalities.sum()
+        if not columns or n_states * len(self._table.weights) > _MAX_FOREST_CELLS:
+            return {}
+        experts, parts = list(chosen), {}
+        sizes = {j: self.schema.columns[j].cardinality for j in columns}
+        answered = self._answers(experts)
+        for i, (part, turns) in enumerate(self._splits_of(experts)):
+            complete = partial(self._completed, experts, i, column_weights)
+            some = part.take(np.arange(0, len(part.weights), -(-len(part.weights) // FOREST_ROWS)))
+            rows = TrainingRows(self.X[some.source], some.weights)
+            forests = Forests.grow(complete(turns[0].of(some)), rows, sizes, _N_TREES, self.seed)
+            for turn, answers in islice(answered, len(turns)):
+                both = _beside_forests(turn, answers, column_weights, forests, complete(turn))
+                for j in forests.trees:
+                    parts.setdefault(j, []).append(turn.of_column(both, j))
+        # What all columns show of forests is the prior mean of each
+        centre = stacking_weights(chain(*parts.values()), centre=_FOREST_CENTRE)
+        weights = {j: float(stacking_weights(own, centre=centre)[1]) for j, own in parts.items()}
+        return {j: weight for j, weight in weights.items() if weight >= _LEAST_WEIGHT}
+
+    def _completed(self, experts, i, column_weights, held_out):
+        """Rows (n, d) in standard units, completed without hidden cells by experts of a split."""
+        table, bounds = held_out.table, mean_bounds(self.splits[i][0].numbers)
+        answers = []
+        for expert in experts:
+            fit = self._trials[expert][i].fit
+            if expert.shape:
+                answers.append(held_out.answer_cells(*_state_on(fit, table, self.X), bounds))
+            else:
+                circuit = expert.answers_about(fit.circuit_, self.schema)
+                answers.append(held_out.answer_cells_by(circuit, self.X, bounds))
+        means, tables = zip(*answers, strict=True)
+        is_number = table.cardinalities == 0
+        average = np.einsum("kc,knc->nc", column_weights[:, is_number], means)
+        columns = zip(column_weights[:, ~is_number].T, zip(*tables, strict=True), strict=True)
+        modes = np.column_stack(
+            [np.tensordot(own, each, 1).argmax(axis=1) for own, each in columns]
+        )
+        completed, known = np.empty((2, len(table.weights), len(is_number)))
+        completed[:, is_number], known[:, is_number] = average, table.numbers
+        completed[:, ~is_number], known[:, ~is_number] = modes, table.codes
+        return np.where(held_out.is_missing, completed, known)
+
     def _sinh_maps(self):
         """Maps that make numbers nearly normal, by column."""
         whole = rough_sinh_map(self._table)
@@ -641,6 +699,26 @@ class Trials:
 
     def _rows(self, turns):
         return self.X[turns[0].table.source]
+
+
+def _beside_forests(turn, answers, column_weights, forests, completed):
+    """Answers of two: of experts averaged by weights (K, d), and of forests about categories."""
+    table, is_missing = turn.table, turn.is_missing
+    columns = np.flatnonzero(table.cardinalities)
+    asked = columns[np.nonzero(turn.hidden_codes)[1]]
+    average = np.einsum("lk,kl->l", answers.likelihoods, column_weights[:, asked])
+    likely = np.zeros(table.codes.shape)
+    likely[turn.hidden_codes] = average
+    for index, j in enumerate(columns.tolist()):
+        rows = np.flatnonzero(turn.hidden_codes[:, index])
+        if j in forests.trees and len(rows):
+            own, known = forests.answers(j, completed[rows], is_missing[rows])
+            own = own[np.arange(len(rows)), table.codes[rows, index]]
+            likely[rows, index] += known * (own - likely[rows, index])
+    own = np.maximum(likely[turn.hidden_codes], LEAST_PROBABILITY)
+    # Numbers are the same to both
+    means = np.repeat(answers.means[:, :1], 2, axis=1)
+    return answers._replace(means=means, likelihoods=np.column_stack([average, own]))
 
 
 def _largest(experts, weights, most, least):
@@ -726,11 +804,10 @@ def _try_mixture(expert, part, turns, known, limits, grouped, X, criterion, seed
     if expert.is_transformed or expert.is_grouped:
         columns = expert.is_transformed, grouped
         fit = TransformedMixture.learn(part, X, *settings, *columns, **limits_and_start)
-        # All turns are of the same rows
-        state, mapped = fit.state_over_cells, fit.mapped(turns[0].table, X)
     else:
-        fit = state = try_candidate(part, *settings, **limits_and_start)
-        mapped = None
+        fit = try_candidate(part, *settings, **limits_and_start)
+    # All turns are of the same rows
+    state, mapped = _state_on(fit, turns[0].table, X)
     if criterion == "cells":
         bounds = mean_bounds(part.numbers)
         predictions = [turn.predict_cells(state, bounds, mapped) for turn in turns]
@@ -738,3 +815,10 @@ def _try_mixture(expert, part, turns, known, limits, grouped, X, criterion, seed
         predictions = [turn.predict(state, criterion, mapped) for turn in turns]
     tables = pairs.probabilities_by(fit, part) if pairs else None
     return _Trial(predictions, tables, fit, limits)
+
+
+def _state_on(fit, table, X):
+    """The mixture of a trial, and the rows of a table in its columns if these are its own."""
+    if isinstance(fit, TransformedMixture):
+        return fit.state_over_cells, fit.mapped(table, X)
+    return fit, None

@@ -15,6 +15,7 @@ from skcircuits.estimators.automatic._experts import (
     rough_sinh_map,
     with_histograms,
 )
+from skcircuits.estimators.shared._completion import Forests
 from skcircuits.estimators.shared._density import (
     CircuitDensity,
     unit_over_numbers,
@@ -98,7 +99,9 @@ class AutomaticDensity(CircuitDensity):
         from them, unless combinations of such columns and of the categories are too many for
         location models. The candidates include, on small tables, mixtures with one component per
         row, and on tables of many rows mixtures of up to 48 components with separate covariances;
-        latent trees, of few and of many states, are candidates only on tables without numbers. On
+        latent trees, of few and of many states, are candidates only on tables without numbers.
+        Probabilities of categories are averaged with those of random trees over the other columns,
+        which know interactions of several columns, and thresholds. On
         tables with ordered categories, they include a single Gaussian to which the codes of these
         are numbers; a category then has the probability of the numbers that round to its code. One
         of two location models is fitted to transformed columns. Tables of numbers with a skewed
@@ -124,6 +127,11 @@ class AutomaticDensity(CircuitDensity):
         ``selection="cells"``.
     weights_ : ndarray of shape (len(densities_),)
         Weights of the densities in the mixture.
+    forest_weights_ : dict
+        For each index of a column of categories that an imputer also predicts by random trees,
+        their weight beside the densities (which is smaller where they split on missing cells).
+        Draws, most probable completions and ``circuit_`` do not depend on them. Empty if
+        ``selection="log_likelihood"``.
     log_likelihood_ : float
         Mean log likelihood of the training rows (of 1000 of them, if there are more). Only with
         ``selection="log_likelihood"``.
@@ -197,7 +205,8 @@ class AutomaticDensity(CircuitDensity):
 
     def _fit_rows(self, rows, generator):
         seed = int(generator.integers(np.iinfo(np.int32).max))
-        self._column_weights = self._mean_bounds = self._near = None
+        self._column_weights = self._mean_bounds = self._near = self._forests = None
+        self.forest_weights_ = {}
         whole = rows
         if self.selection == "cells":
             self._near = self._near_ranges(rows, near_range)
@@ -224,6 +233,7 @@ class AutomaticDensity(CircuitDensity):
         self.circuit_ = mixed([circuits[k] for k in over_states], own / own.sum())
         if self.selection == "cells" and len(self.densities_) > 1:
             self._mean_bounds = self._bounds_of_means(rows, whole)
+        self._forests = Forests.beside(self, rows, self.forest_weights_, seed)
         if self.selection == "log_likelihood":  # imputers never evaluate the whole mixture
             self.log_likelihood_ = self._mean_log_likelihood(rows)
 
@@ -421,6 +431,8 @@ class AutomaticDensity(CircuitDensity):
         weighed, chosen = _weighed_by_many_rows(trials, most)
         if by_cells:
             self._column_weights = weighed.column_weights(chosen)
+            columns = np.flatnonzero(self._schema.is_categorical).tolist()
+            self.forest_weights_ = weighed.forest_weights(chosen, self._column_weights, columns)
         return chosen, trials.report(chosen)
 
     def _checked_families(self):

@@ -14,6 +14,7 @@ such as the years 1950, 1960 and 1970, leave none between them.
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.tree import ExtraTreeRegressor
 
 from skcircuits.circuits import Categorical, Circuit, PiecewisePolynomial
 from skcircuits.circuits.inputs import Box
@@ -29,6 +30,9 @@ from skcircuits.protocols import MAX_INTEGER
 
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
 _MOST_NEW = 0.5  # rows of a new integer: fewer than of one that occurred once
+# Trees of all forests, least and most of each, with least rows of a leaf, and most states
+_N_TREES, _TREES_OF_EACH, _LEAF_ROWS, _MAX_STATES = 120, (4, 12), 3, 100
+FOREST_ROWS = 2000  # from which trees are learned
 _N_TURNS = 6  # in which the cells of rows are hidden: few of them at once
 
 
@@ -81,6 +85,7 @@ def complete_rows(
     column_weights=None,
     self_masking=None,
     integers=NO_COLUMNS,
+    forests=None,
 ):
     """Complete incomplete rows, shape (n_draws, n, d) or (n, d) for a single answer.
 
@@ -89,7 +94,7 @@ def complete_rows(
     the least and the largest means by each expert, (K, d) each, or None; `column_weights` (K, d):
     of the experts' answers to each column, None for the same in all; `self_masking`: how missing
     cells differ from what the others tell, or None; `integers`: columns whose most probable cells
-    are integers though the circuit has densities there.
+    are integers though the circuit has densities there; `forests`: what else answers, or None.
     """
     if strategy == "mpe":
 
@@ -105,6 +110,9 @@ def complete_rows(
 
         def answer(rows):
             means, tables = averages(experts, rows, is_categorical, bounds, column_weights)
+            if forests is not None:
+                completed = _with_modes(means.copy(), tables, rows)
+                tables = forests.averaged(tables, completed, np.isnan(rows))
             if self_masking is not None:
                 means = np.where(np.isnan(rows), self_masking.shifted(means), means)
                 tables = self_masking.tilted(tables)
@@ -193,6 +201,97 @@ def averages(experts, X, is_categorical, bounds, column_weights):
         parts = zip(weights[:, missing, j, None], answers, strict=True)
         tables[j] = sum(own * found[j][missing] for own, (_, found) in parts)
     return means, tables
+
+
+@dataclass(frozen=True, eq=False)
+class Forests:
+    """Random trees that predict categories from the other cells of a row, completed.
+
+    Trees know interactions and thresholds, since they split rows by what several columns together
+    tell, where densities learn how pairs depend, or have few classes (Geurts, Ernst and Wehenkel,
+    2006, "Extremely Randomized Trees"). With a density p of the other cells, a forest P is the
+    density p P of a row, which predicts the expectation of P under p. Here that is P at the means
+    and modes of p.
+
+    `trees`: by column; `values`: increasing numbers of each column, among which cells have ranks;
+    `weights`: of forests in the average with densities, by column.
+    """
+
+    trees: dict[int, list[ExtraTreeRegressor]]
+    values: list[np.ndarray]
+    weights: dict[int, float]
+
+    @classmethod
+    def grow(cls, completed, rows, sizes, n_trees, seed, weights=None):
+        """Learn columns of training rows from these rows (n, d), completed.
+
+        `sizes`: numbers of categories of these columns; `n_trees`: of all forests together.
+        """
+        forests = cls({}, [np.unique(own) for own in completed.T], weights or {})
+        ranks = forests._ranks(completed)
+        each = int(np.clip(n_trees // max(1, len(sizes)), *_TREES_OF_EACH))
+        for j, size in sizes.items():
+            known = np.flatnonzero(~np.isnan(rows.X[:, j]))
+            if len(known) and size <= _MAX_STATES:
+                # Squared errors of indicators are the Gini impurity
+                indicators = (rows.X[known, j, None] == np.arange(size)).astype(np.float64)
+                sample = _without(ranks[known], j), indicators, rows.weight[known]
+                forests.trees[j] = [
+                    ExtraTreeRegressor(min_samples_leaf=_LEAF_ROWS, random_state=seed + i).fit(
+                        *sample, check_input=False
+                    )
+                    for i in range(each)
+                ]
+        return forests
+
+    @classmethod
+    def beside(cls, density, rows, weights, seed):
+        """Forests of some weights beside the averaged densities; None if there are none."""
+        if not weights:
+            return None
+        rows, schema = rows.evenly_spaced(FOREST_ROWS), density._schema
+        settings = schema.is_categorical, density._mean_bounds, density._column_weights
+        try:
+            means, tables = averages(density._experts(), rows.X, *settings)
+        except ZeroProbabilityError:  # without an answer, rows cannot be completed
+            return None
+        completed = _with_modes(means, tables, rows.X)
+        sizes = {j: schema.columns[j].cardinality for j in weights}
+        return cls.grow(completed, rows, sizes, _N_TREES, seed, weights)
+
+    def averaged(self, tables, completed, is_missing):
+        """Probabilities of missing categories, {column: (m, k)}, averaged with the forests'."""
+        tables = dict(tables)
+        for j, weight in self.weights.items():
+            rows = np.flatnonzero(is_missing[:, j])
+            if j in self.trees and len(rows):
+                own, known = self.answers(j, completed[rows], is_missing[rows])
+                tables[j] = tables[j] + weight * known[:, None] * (own - tables[j])
+        return tables
+
+    def answers(self, column, completed, is_missing):
+        """Probabilities (n, k) of the categories of a column, and how far they count (n,).
+
+        Trees count as much as the columns that are known, by the impurity that splits reduce: the
+        mean of a missing number may be far from all its probable values.
+        """
+        cells = _without(self._ranks(completed), column)
+        trees = self.trees[column]
+        own = np.mean([tree.predict(cells, check_input=False) for tree in trees], axis=0)
+        importances = np.mean([tree.feature_importances_ for tree in trees], axis=0)
+        return own.reshape(len(cells), -1), ~is_missing @ importances
+
+    def _ranks(self, completed):
+        # Floats of trees have 24 bits, and random thresholds are uniform
+        columns = zip(self.values, completed.T, strict=True)
+        return np.column_stack([np.searchsorted(*own) for own in columns]).astype(np.float32)
+
+
+def _without(cells, column):
+    """Cells in which one column tells nothing."""
+    cells = cells.copy()
+    cells[:, column] = 0.0
+    return cells
 
 
 def _with_modes(means, tables, X):

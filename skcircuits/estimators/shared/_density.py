@@ -154,6 +154,7 @@ class BaseDensity(
     # Where answers are averaged: least and largest means (K, d) by each, and weights (K, d)
     _mean_bounds = None
     _column_weights = None
+    _forests = None  # that predict categories of rows completed by the densities
     _model = "circuit_"  # the attribute of the result; the others describe the table
 
     def __sklearn_is_fitted__(self):

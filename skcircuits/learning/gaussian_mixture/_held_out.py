@@ -20,7 +20,7 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 Criterion = Literal["log_likelihood", "cells"]
 
 _LEAST_ENTROPY = 0.1  # nats; the loss of a nearly certain category is negligible
-_LEAST_PROBABILITY = 1e-6
+LEAST_PROBABILITY = 1e-6
 _TRAINING_CELLS = 40_000  # cells that candidates are fitted to
 _TRAINING_ROWS = (300, 2000)  # least and most rows of them
 # Most rows that they are compared on: squared errors of skewed columns have heavy tails, and
@@ -120,6 +120,20 @@ class HeldOutCells:
             for i in range(n_turns)
         ]
 
+    @property
+    def is_missing(self) -> BoolArray:
+        """Cells (n, d) of the rows that are hidden or have no value."""
+        is_number = self.table.cardinalities == 0
+        result = np.empty((len(self.table.weights), len(is_number)), dtype=bool)
+        result[:, is_number] = self.hidden_numbers | np.isnan(self.table.numbers)
+        result[:, ~is_number] = self.hidden_codes | (self.table.codes < 0)
+        return result
+
+    def of(self, table: MixtureTable) -> HeldOutCells:
+        """Other rows, of which no cell is hidden."""
+        nothing = [np.zeros(own.shape, dtype=bool) for own in (table.numbers, table.codes)]
+        return replace(self, table=table, hidden_numbers=nothing[0], hidden_codes=nothing[1])
+
     def predict(
         self, state: MixtureState, criterion: Criterion = "cells", mapped: MappedRows | None = None
     ) -> Predictions:
@@ -141,10 +155,39 @@ class HeldOutCells:
         mapped: MappedRows | None = None,
     ) -> Predictions:
         """Predictions of hidden cells alone; `bounds` (c,) of means are in standard units."""
-        table = self.table
-        known = mapped.numbers if mapped else table.numbers
+        means, chances, observed = self._moments(state, bounds, mapped)
+        codes = self.table.codes
+        probabilities = np.zeros(codes.shape)
+        for j, log_table in enumerate(state.categories.log_probabilities):
+            true = np.exp(log_table)[:, np.maximum(codes[:, j], 0)]
+            probabilities[:, j] = np.einsum("kn,kn->n", chances, true)
+        return Predictions(
+            np.zeros(len(codes)),
+            observed,
+            means[self.hidden_numbers],
+            np.maximum(probabilities[self.hidden_codes], LEAST_PROBABILITY),
+        )
+
+    def answer_cells(
+        self,
+        state: MixtureState,
+        mapped: MappedRows | None,
+        bounds: tuple[FloatArray, FloatArray],
+    ) -> tuple[FloatArray, list[FloatArray]]:
+        """Means (n, c) and distributions (n, n_categories_j) of cells without the hidden ones."""
+        means, chances, _ = self._moments(state, bounds, mapped)
+        return means, [chances.T @ np.exp(own) for own in state.categories.log_probabilities]
+
+    def _moments(
+        self,
+        state: MixtureState,
+        bounds: tuple[FloatArray, FloatArray] | None,
+        mapped: MappedRows | None,
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Means (n, c), probabilities of components (K, n) and log densities of other cells."""
+        known = mapped.numbers if mapped else self.table.numbers
         numbers = np.where(self.hidden_numbers, np.nan, known)
-        codes = np.where(self.hidden_codes, -1, table.codes)
+        codes = np.where(self.hidden_codes, -1, self.table.codes)
         expectation, _, joint = expect(state, numbers, codes, _groups(state, numbers))
         chances, observed = posterior(joint)
         if mapped and not isinstance(expectation, FactorExpectation):
@@ -152,18 +195,7 @@ class HeldOutCells:
         else:
             means = expectation.mean_rows(chances)
         # As they will be when the density imputes
-        if bounds is not None:
-            means = np.clip(means, *bounds)
-        probabilities = np.zeros(codes.shape)
-        for j, log_table in enumerate(state.categories.log_probabilities):
-            true = np.exp(log_table)[:, np.maximum(table.codes[:, j], 0)]
-            probabilities[:, j] = np.einsum("kn,kn->n", chances, true)
-        return Predictions(
-            np.zeros(len(numbers)),
-            observed,
-            means[self.hidden_numbers],
-            np.maximum(probabilities[self.hidden_codes], _LEAST_PROBABILITY),
-        )
+        return means if bounds is None else np.clip(means, *bounds), chances, observed
 
     def predict_by(
         self,
@@ -173,27 +205,35 @@ class HeldOutCells:
         bounds: tuple[FloatArray, FloatArray],
     ) -> Predictions:
         """Predictions of a circuit for raw rows X; `bounds` (c,) of means are in standard units."""
-        table, is_number = self.table, self.table.cardinalities == 0
-        rows = X[table.source]
+        table, rows = self.table, X[self.table.source]
         nothing = np.zeros(len(rows))
         if criterion == "log_likelihood":
             # densities are compared in standard units
-            log_units = ~np.isnan(rows[:, is_number]) @ np.log(table.scale)
+            log_units = ~np.isnan(rows[:, table.cardinalities == 0]) @ np.log(table.scale)
             return Predictions(circuit.log_prob(rows) + log_units, nothing, nothing, nothing)
-        hidden = np.empty(rows.shape, dtype=bool)
-        hidden[:, is_number], hidden[:, ~is_number] = self.hidden_numbers, self.hidden_codes
-        means, marginals = circuit._mean_and_marginals(np.where(hidden, np.nan, rows))
-        means = np.clip((means[:, is_number] - table.location) / table.scale, *bounds)
+        means, marginals = self.answer_cells_by(circuit, X, bounds)
         likely = np.ones(table.codes.shape)
-        for index, j in enumerate(np.flatnonzero(~is_number).tolist()):
-            chosen = self.hidden_codes[:, index]
-            likely[chosen, index] = marginals[j][chosen, table.codes[chosen, index]]
+        for j, own in enumerate(marginals):
+            chosen = self.hidden_codes[:, j]
+            likely[chosen, j] = own[chosen, table.codes[chosen, j]]
         return Predictions(
             nothing,
             nothing,
             means[self.hidden_numbers],
-            np.maximum(likely[self.hidden_codes], _LEAST_PROBABILITY),
+            np.maximum(likely[self.hidden_codes], LEAST_PROBABILITY),
         )
+
+    def answer_cells_by(
+        self, circuit: Circuit, X: FloatArray, bounds: tuple[FloatArray, FloatArray]
+    ) -> tuple[FloatArray, list[FloatArray]]:
+        """The same as `answer_cells`, by a circuit over raw rows X."""
+        table, is_number = self.table, self.table.cardinalities == 0
+        rows = X[table.source]
+        hidden = np.empty(rows.shape, dtype=bool)
+        hidden[:, is_number], hidden[:, ~is_number] = self.hidden_numbers, self.hidden_codes
+        means, marginals = circuit._mean_and_marginals(np.where(hidden, np.nan, rows))
+        means = np.clip((means[:, is_number] - table.location) / table.scale, *bounds)
+        return means, [marginals[j] for j in np.flatnonzero(~is_number).tolist()]
 
     def losses(self, members: Sequence[Predictions], criterion: Criterion) -> FloatArray:
         """Loss (n,) of each row under an equal mixture of some mixtures."""

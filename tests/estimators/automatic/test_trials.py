@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 from skcircuits import GaussianMixtureDensity, WMISPNDensity
-from skcircuits.estimators.automatic._experts import Expert, _try, with_histograms
+from skcircuits.estimators.automatic._experts import Expert, _state_on, _try, with_histograms
 from skcircuits.estimators.automatic._misfit import PairTables
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds, split_table
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
@@ -98,6 +98,19 @@ def test_predicted_cells_are_those_of_circuits(rows, expert):
         expected = turn.predict_by(density.circuit_, rows, "cells", mean_bounds(part.numbers))
         np.testing.assert_allclose(found.numbers, expected.numbers, rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-7)
+
+
+@pytest.mark.parametrize("expert", EXPERTS, ids=str)
+def test_answers_about_all_cells_are_those_of_circuits(rows, expert):
+    trial, density, part, (turn, _), _ = tried(rows, expert, "cells")
+    bounds = mean_bounds(part.numbers)
+    for own in (turn, turn.of(part)):
+        expected = own.answer_cells_by(density.circuit_, rows, bounds)
+        means, tables = own.answer_cells(*_state_on(trial.fit, own.table, rows), bounds)
+        is_open = own.is_missing
+        np.testing.assert_allclose(means[is_open[:, :3]], expected[0][is_open[:, :3]], atol=1e-7)
+        for j, table, other in zip((3, 4), tables, expected[1], strict=True):
+            np.testing.assert_allclose(table[is_open[:, j]], other[is_open[:, j]], atol=1e-9)
 
 
 def test_columns_with_histograms_are_those_of_the_first_fit_alone():

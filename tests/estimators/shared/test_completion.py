@@ -4,6 +4,8 @@ import pytest
 from skcircuits import CircuitImputer, HiddenChowLiuDensity
 from skcircuits.circuits import Categorical, Circuit, Gaussian, MultivariateGaussian
 from skcircuits.estimators.imputer import complete_rows
+from skcircuits.estimators.shared._completion import Forests
+from skcircuits.estimators.shared._fitting import TrainingRows
 from skcircuits.numerics._random import RowStreams
 
 
@@ -98,3 +100,86 @@ def test_integers_with_few_values_are_numbers_to_the_mean():
     rounded = np.mean((np.round(imputed) - X)[missing] ** 2)
     assert error < 0.95 * rounded
     assert error < 0.8 * X.var()
+
+
+def with_exclusive_or(n, seed=0):
+    """Rows whose last category is the exclusive or of two, one of them a threshold of a number."""
+    rng = np.random.default_rng(seed)
+    number, coin = rng.normal(size=n), rng.integers(0, 2, n)
+    return np.column_stack([number, coin, (number > 0.3) ^ (coin == 1)]).astype(float)
+
+
+def test_forests_know_interactions_and_thresholds():
+    X = with_exclusive_or(400)
+    rows = TrainingRows(
+        np.where(np.arange(400)[:, None] % 7 == [[9, 9, 3]], np.nan, X), np.ones(400)
+    )
+    forests = Forests.grow(X, rows, {1: 2, 2: 2}, 40, seed=0)
+    fresh = with_exclusive_or(300, seed=1)
+    for column in (1, 2):
+        is_missing = np.arange(3)[None] == np.full((300, 1), column)
+        hidden = np.where(is_missing, 0.0, fresh)
+        own, known = forests.answers(column, hidden, is_missing)
+        np.testing.assert_allclose(own.sum(axis=1), 1.0)
+        # all other columns are known
+        np.testing.assert_allclose(known, 1.0)
+        assert np.mean(own.argmax(axis=1) == fresh[:, column]) > 0.95
+
+
+def test_forests_count_as_much_as_the_columns_that_they_know():
+    X = with_exclusive_or(400)
+    rows = TrainingRows(X, np.ones(400))
+    forests = Forests.grow(X, rows, {2: 2}, 40, seed=0, weights={2: 0.5})
+    is_missing = np.array([[False, False, True], [True, False, True], [True, True, True]])
+    cells = np.array([[1.0, 1.0, 0.0]] * 3)
+    (own, *_), known = forests.answers(2, cells, is_missing)
+    assert own[0] > 0.95
+    assert known[0] == pytest.approx(1.0)
+    assert 0.02 < known[1] < 0.9
+    assert known[2] == 0.0
+    tables = {2: np.array([[0.3, 0.7]] * 3)}
+    averaged = forests.averaged(tables, cells, is_missing)[2]
+    expected = 0.3 + 0.5 * known * (own[0] - 0.3)
+    np.testing.assert_allclose(averaged[:, 0], expected)
+    np.testing.assert_array_equal(tables[2], 0.3 + np.array([[0.0, 0.4]] * 3))
+
+
+def test_forests_do_not_depend_on_units_of_numbers():
+    X = with_exclusive_or(200)
+    is_missing = np.arange(3)[None] == np.full((200, 1), 2)
+    answers = []
+    for unit in (1.0, 1e300, 1e-300):
+        scaled = X * [unit, 1.0, 1.0]
+        forests = Forests.grow(scaled, TrainingRows(scaled, np.ones(200)), {2: 2}, 10, seed=0)
+        answers.append(forests.answers(2, scaled, is_missing)[0])
+    np.testing.assert_array_equal(answers[1], answers[0])
+    np.testing.assert_array_equal(answers[2], answers[0])
+
+
+def test_forests_of_constant_columns_and_of_columns_without_cells():
+    X = np.column_stack([np.zeros(20), np.full(20, np.nan), np.arange(20.0)])
+    rows = TrainingRows(X, np.ones(20))
+    forests = Forests.grow(np.nan_to_num(X), rows, {0: 1, 1: 2}, 10, seed=0)
+    assert list(forests.trees) == [0]
+    own, known = forests.answers(0, np.nan_to_num(X), np.isnan(X))
+    np.testing.assert_array_equal(own, 1.0)
+    np.testing.assert_array_equal(known, 0.0)
+
+
+def test_imputers_average_forests_where_columns_interact():
+    def table(n, seed):
+        rng = np.random.default_rng(seed)
+        numbers, codes = rng.normal(size=(n, 2)), rng.integers(0, 3, (n, 2))
+        have_one_sign = numbers.prod(axis=1) > 0.0
+        return np.column_stack([numbers, codes, codes.sum(axis=1) % 3, have_one_sign])
+
+    train, truth = table(300, seed=0), table(400, seed=1)
+    train[np.random.default_rng(2).random(train.shape) < 0.15] = np.nan
+    test = truth.copy()
+    test[:, 5] = np.nan
+    imputer = CircuitImputer(categorical_features=[2, 3, 4, 5], random_state=0).fit(train)
+    density = imputer.density_
+    assert density.forest_weights_[5] > 0.3
+    wrong = np.mean(imputer.transform(test)[:, 5] != truth[:, 5])
+    density._forests = None
+    assert wrong < 0.7 * np.mean(imputer.transform(test)[:, 5] != truth[:, 5])
