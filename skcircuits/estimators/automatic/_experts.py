@@ -74,6 +74,7 @@ _MORE, _LEAST_MORE = 2.0, 3
 # and at most
 _ROWS_PER_COMPONENT, _MANY_COMPONENTS = 60, (20, 48)
 _MAX_KERNEL_CELLS = 9000  # numbers of all rows, each of which is compared with those of others
+_MAX_KERNEL_PAIRS = 1_200_000  # pairs of rows times categories, where there are no numbers
 _N_PASSES = 30  # of latent trees that are chosen: more hardly gain
 # Prior mean of the weights of densities and of a forest, trees of all forests of a trial, and most
 # states times rows
@@ -413,7 +414,11 @@ def _mixtures_for(table, criterion, n_massive, may_transform):
     masses = {"point_masses": "frequent"} if n_massive else {}
     mixture = partial(Expert.mixture, **masses)
     if not n_numbers:
-        return [mixture("diag", 8 * factor)]
+        found = [mixture("diag", 8 * factor)]
+        # Rows themselves know interactions of several columns, and more classes than have rows
+        if criterion == "cells" and n_rows * table.codes.size <= _MAX_KERNEL_PAIRS:
+            found.append(mixture("tied", "rows"))
+        return found
     if n_numbers > MAX_DENSE_COLUMNS:
         # A full covariance of so many columns has more entries than most tables have cells
         few = _few_factors(n_numbers)
