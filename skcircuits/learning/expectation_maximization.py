@@ -241,9 +241,7 @@ class _Totals:
         """Add the flows of a batch of rows."""
         plan = self.plan
         values = log_values(plan, X)
-        flows = backward(plan, values, root_flow=weight)
-        for layer in plan.sum_layers:
-            self.counts[layer.edges] += layer.edge_counts(flows, values, plan.weights)
+        flows = backward(plan, values, root_flow=weight, counts=self.counts)
         for units, _, statistics in self.leaves:
             statistics.add(X, flows[units])
         # Impossible rows have no explanation to learn from, and an infinite loss

@@ -303,11 +303,22 @@ class SumLayer:
             terms -= np.repeat(np.log(divisors(total)), self.lengths, axis=0)
         return terms
 
-    def backward_log(self, flows: FloatArray, log_values: FloatArray, weights: SumWeights) -> None:
-        """Divide the flow of each sum among its children."""
+    def backward_log(
+        self,
+        flows: FloatArray,
+        log_values: FloatArray,
+        weights: SumWeights,
+        counts: FloatArray | None = None,
+    ) -> None:
+        """Divide the flow of each sum among its children, and add the flows of each edge over rows
+        to expected counts of the weights of all sums.
+        """
         scaled = self._scaled_blocks(flows, log_values, weights)
         if scaled is not None:
             matrices, ratios, children = scaled
+            if counts is not None:
+                # Rows are summed by the product itself: no array has an axis for edges and rows
+                counts[self.edges] += (ratios @ children.transpose(0, 2, 1) * matrices).ravel()
             received = matrices.transpose(0, 2, 1) @ ratios
             received *= children
             self._block_scatter.add(flows, received.reshape(-1, received.shape[-1]))
@@ -315,19 +326,9 @@ class SumLayer:
         # Ratios of any size: logarithms are subtracted before the exponential is taken.
         edge_flows = self.posteriors(log_values, weights)
         edge_flows *= np.repeat(flows[self.units], self.lengths, axis=0)
+        if counts is not None:
+            counts[self.edges] += edge_flows.sum(axis=1)
         self._scatter.add(flows, edge_flows)
-
-    def edge_counts(
-        self, flows: FloatArray, log_values: FloatArray, weights: SumWeights
-    ) -> FloatArray:
-        """Add up the flows of each edge over rows: expected counts of the weights."""
-        scaled = self._scaled_blocks(flows, log_values, weights)
-        if scaled is not None:
-            matrices, ratios, children = scaled
-            # Rows are summed by the product itself: no array has an axis for edges and rows
-            return (ratios @ children.transpose(0, 2, 1) * matrices).ravel()
-        posteriors = self.posteriors(log_values, weights)
-        return np.einsum("en,en->e", posteriors, flows[self.sum_of_edge])
 
     def _scaled_blocks(
         self, flows: FloatArray, log_values: FloatArray, weights: SumWeights

@@ -151,6 +151,7 @@ def backward(
     values: FloatArray,
     move: Literal["log", "linear"] = "log",
     root_flow: FloatArray | None = None,
+    counts: FloatArray | None = None,
 ) -> FloatArray:
     """Distribute the root over all units, (n_units, n), after a feedforward pass of one move.
 
@@ -158,7 +159,8 @@ def backward(
     proportional to its weighted value and follow all factors of every product, from the root
     down: the flow of a unit is the probability that it is reached, 0 in rows of probability
     zero. On the linear scale they are derivatives of the logarithm of the root; times the
-    values they are the flows. ``root_flow``, (n,), holds weights of rows.
+    values they are the flows. ``root_flow``, (n,), holds weights of rows; flows of edges are added
+    to ``counts`` (n_edges,) on the log scale.
     """
     result = np.zeros_like(values)
     # Impossible rows have no explanation: their flow is zero, not 0 / 0.
@@ -171,7 +173,10 @@ def backward(
     if root_flow is not None:
         result[plan.root] *= root_flow
     for layer in reversed(plan.layers):
-        getattr(layer, f"backward_{move}")(result, values, plan.weights)
+        if counts is not None and isinstance(layer, SumLayer):
+            layer.backward_log(result, values, plan.weights, counts)
+        else:
+            getattr(layer, f"backward_{move}")(result, values, plan.weights)
     return result
 
 
