@@ -42,6 +42,7 @@ from skcircuits.estimators.prediction._requirements import (
     check_reads_columns,
     fails_outside,
     fit_model,
+    predicts_median,
     predicts_quantile,
     refuses_negative_values,
     tags_of,
@@ -108,6 +109,7 @@ class StackedAnswersMixin:
             np.ones(len(targets)) if weights is None else weights,
             self._schema,
             int(targets.max()) + 1 if is_code[0] else 0,
+            not is_code[0] and predicts_median(training.model),
         )
 
         def fit_models(rows):

@@ -18,7 +18,8 @@ from skcircuits.tabular import TableSchema
 from skcircuits.tabular._frames import columns_of_categories
 
 N_CORNERS = 64  # beyond the range of the rows, at which models are tried
-_LOSSES = ("loss", "objective", "loss_function")  # the last two in other libraries
+_LOSSES = ("loss", "criterion", "objective", "loss_function")  # the last two in other libraries
+_OF_MEDIANS = ("absolute_error", "reg:absoluteerror", "regression_l1", "l1", "mae")
 # Transformers that accept only numbers; the tags of others are less permissive than they are
 _OF_NUMBERS = ("sklearn.preprocessing._data", "sklearn.decomposition", "sklearn.kernel_approx")
 
@@ -147,13 +148,24 @@ def refuses_negative_values(model: Any) -> bool:
 
 def predicts_quantile(model: Any) -> bool:
     """Tell whether a model, or one inside of it, predicts a quantile of the target."""
-    parameters = model.get_params(deep=True)
-    return any(
-        isinstance(part, QuantileRegressor) for part in (model, *parameters.values())
-    ) or any(
-        name.rpartition("__")[2] in _LOSSES and "quantile" in str(value).lower()
-        for name, value in parameters.items()
+    parts = model, *model.get_params(deep=True).values()
+    return any(isinstance(part, QuantileRegressor) for part in parts) or any(
+        "quantile" in loss for loss in _losses_of(model)
     )
+
+
+def predicts_median(model: Any) -> bool:
+    """Tell whether a model, or one inside of it, minimises absolute errors."""
+    return any(loss in _OF_MEDIANS for loss in _losses_of(model))
+
+
+def _losses_of(model: Any) -> list[str]:
+    """Names of the losses of a model and of those inside of it, in lower case."""
+    return [
+        str(value).lower()
+        for name, value in model.get_params(deep=True).items()
+        if name.rpartition("__")[2] in _LOSSES
+    ]
 
 
 def fails_outside(

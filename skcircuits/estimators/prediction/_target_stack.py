@@ -4,7 +4,8 @@ E[f(x) | x_o] equals E[y | x_o] only if f is right about complete rows: if a mod
 or underfitted, its expectation is, too. Joint densities of rows and target give E[y | x_o] by
 Bayes' rule, and trees that are grown on incomplete rows learn it; their errors differ in kind. The
 weights are learned from held-out rows, and so is an exponent of pooled probabilities, because the
-average of calibrated probabilities is underconfident.
+average of calibrated probabilities is underconfident. If the model minimises absolute errors,
+weights and trees do so, too: medians of skewed targets lie far from means.
 """
 
 import warnings
@@ -37,6 +38,8 @@ MAX_HIDDEN = 0.7  # largest rate of hidden cells in complete rows
 MAX_MEMBER_ROWS = 10_000  # a few components and small trees need no more
 MIN_LIKELIHOOD = 1e-12
 MIN_PROBABILITY = 1e-6  # smaller probabilities count as this one
+N_REWEIGHTINGS = 10  # of rows by their errors
+SMALL_ERROR = 0.05  # relative to the mean error; smaller ones count as this one
 POWER_ROWS = 10.0  # that the prior of the power, around 1, weighs
 MAX_LOG_POWER = 2.0
 MIN_VARIANCE = 1e-200
@@ -65,6 +68,7 @@ class TrainingTargets:
     weights: FloatArray  # (n,)
     schema: TableSchema
     n_classes: int
+    of_medians: bool = False  # whether the model minimises absolute errors
 
     def take(self, rows: IntArray) -> "TrainingTargets":
         """Give some of the rows."""
@@ -183,10 +187,13 @@ def learn_stack(
         return None
     answers, trees, targets, weights = (np.concatenate(own) for own in zip(*answered, strict=True))
     weights /= np.mean(weights)
-    losses = [weights @ _losses(own, targets) for own in np.moveaxis(trees, 1, 0)]
+    of_medians = training.of_medians
+    losses = [weights @ _losses(own, targets, of_medians) for own in np.moveaxis(trees, 1, 0)]
     best = int(np.argmin(losses))
     members = Members.fit(training.take(order[:MAX_MEMBER_ROWS]), may_hide, seed, N_TREES[best])
     answers = np.moveaxis(np.concatenate([answers, trees[:, [best]]], axis=1), 1, 0)
+    if of_medians:
+        return Stack(members, _weights_of_medians(answers, targets, weights), 1.0)
     return Stack(members, *_weights_and_power(answers, targets, weights))
 
 
@@ -200,10 +207,11 @@ def _with_all_classes(training: TrainingTargets, order: IntArray) -> IntArray:
     return np.concatenate([order[is_first], order[~is_first]])
 
 
-def _losses(answers: FloatArray, targets: FloatArray) -> FloatArray:
-    """Log losses of probabilities (n, k), or squared errors of numbers (n, 1), shape (n,)."""
+def _losses(answers: FloatArray, targets: FloatArray, of_medians: bool) -> FloatArray:
+    """Log losses of probabilities (n, k), or errors of numbers (n, 1), shape (n,)."""
     if answers.shape[1] == 1:
-        return np.square(answers[:, 0] - targets)
+        errors = np.abs(answers[:, 0] - targets)
+        return errors if of_medians else np.square(errors)
     own = answers[np.arange(len(answers)), targets.astype(np.intp)]
     return -np.log(np.maximum(own, MIN_PROBABILITY))
 
@@ -301,6 +309,19 @@ def _weights_of_roots(roots: FloatArray, targets: IntArray, row_weights: FloatAr
     return np.asarray(softmax(found.x))
 
 
+def _weights_of_medians(
+    answers: FloatArray, targets: FloatArray, row_weights: FloatArray
+) -> FloatArray:
+    """Weights (K,) of predictions (K, n, 1) of least absolute error, by reweighted squares."""
+    weights = np.full(len(answers), 1.0 / len(answers))
+    for _ in range(N_REWEIGHTINGS):
+        errors = np.abs(weights @ answers[:, :, 0] - targets)
+        typical = np.average(errors, weights=row_weights)
+        reweighted = row_weights / np.maximum(errors, max(SMALL_ERROR * typical, MIN_VARIANCE))
+        weights = _weights_of(answers, targets, reweighted / np.mean(reweighted))
+    return weights
+
+
 def _fit_circuits(training: TrainingTargets, seed: int) -> list[Circuit]:
     """Fit diverse densities of rows and target; the target is the last column."""
     # Means that depend on the categories, with one covariance (linear discriminant analysis and
@@ -334,7 +355,9 @@ def _grow_trees(
     origin = np.concatenate([np.arange(len(training.rows)), *[copied] * n_hidden])
     hidden = [_with_hidden_cells(training.rows[copied], rng) for _ in range(n_hidden)]
     grow = HistGradientBoostingClassifier if training.n_classes else HistGradientBoostingRegressor
+    loss = {"loss": "absolute_error"} if training.of_medians else {}
     trees = grow(
+        **loss,
         max_iter=min(n_trees, max(1, MAX_TREES // max(1, training.n_classes))),
         max_leaf_nodes=MAX_LEAVES,
         max_bins=MAX_BINS,

@@ -6,7 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_iris, make_gaussian_quantiles
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestRegressor,
+)
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, QuantileRegressor, Ridge
 from sklearn.metrics import log_loss
@@ -24,7 +28,7 @@ from skcircuits import (
 )
 from skcircuits.estimators.automatic import _inner_density
 from skcircuits.estimators.prediction import _target_stack
-from skcircuits.estimators.prediction._requirements import predicts_quantile
+from skcircuits.estimators.prediction._requirements import predicts_median, predicts_quantile
 from skcircuits.estimators.prediction._target_stack import (
     N_TREES,
     Members,
@@ -35,6 +39,7 @@ from skcircuits.estimators.prediction._target_stack import (
     _pooled,
     _power_of,
     _weights_of,
+    _weights_of_medians,
     _with_hidden_cells,
 )
 from skcircuits.tabular import TableSchema
@@ -193,6 +198,46 @@ def test_quantiles_are_known_by_the_names_of_other_libraries():
     assert not predicts_quantile(make_pipeline(StandardScaler(), OfAnotherLibrary()))
     assert predicts_quantile(make_pipeline(OfAnotherLibrary("Quantile:alpha=0.9")))
     assert predicts_quantile(OfAnotherLibrary(objective="reg:quantileerror"))
+    assert not predicts_median(OfAnotherLibrary(objective="reg:quantileerror"))
+
+
+def test_models_of_medians_are_stacked_by_absolute_errors():
+    for model in (
+        HistGradientBoostingRegressor(loss="absolute_error"),
+        make_pipeline(StandardScaler(), RandomForestRegressor(criterion="absolute_error")),
+        OfAnotherLibrary("MAE"),
+        OfAnotherLibrary(objective="reg:absoluteerror"),
+    ):
+        assert predicts_median(model)
+        assert not predicts_quantile(model)
+    assert not predicts_median(HistGradientBoostingRegressor())
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = np.exp(X[:, 0] + rng.normal(size=300))
+    X[rng.random(X.shape) < 0.3] = NAN
+    model = HistGradientBoostingRegressor(loss="absolute_error", max_iter=20, random_state=0)
+    wrapped = regressor(model).fit(X[:200], y[:200])
+    assert wrapped.stacking_weights_[0] < 1.0
+    assert wrapped._stack.members.trees.loss == "absolute_error"
+    assert np.isfinite(wrapped.predict(X[200:])).all()
+
+
+def test_weights_of_least_absolute_error():
+    rng = np.random.default_rng(0)
+    signal = rng.normal(size=2000)
+    targets = signal + rng.exponential(size=2000)
+    # A model of medians with errors of its own, and one of means
+    answers = np.stack([signal + np.log(2.0) + 0.5 * rng.normal(size=2000), signal + 1.0])
+    found = _weights_of_medians(answers[:, :, None], targets, np.ones(2000))
+    grid = np.linspace(0.0, 1.0, 101)
+    losses = np.abs(grid[:, None] * answers[0] + (1.0 - grid)[:, None] * answers[1] - targets)
+    best = losses.mean(axis=1).min()
+    assert np.abs(found @ answers - targets).mean() < 1.001 * best
+    squares = _weights_of(answers[:, :, None], targets, np.ones(2000))
+    assert np.abs(squares @ answers - targets).mean() > 1.004 * best
+    # Without any error, all rows are as good
+    exact = _weights_of_medians(np.stack([targets, targets])[:, :, None], targets, np.ones(2000))
+    np.testing.assert_allclose(exact, 0.5, rtol=1e-6)
 
 
 def test_expectations_of_frozen_models_and_of_several_targets_stay_alone(iris):
