@@ -144,9 +144,6 @@ def _linear_pass(plan: Plan, box: Box) -> tuple[FloatArray, BoolArray]:
     n_boxes = len(box.lower)
     inputs = [(units, layer.prepare_boxes(box)) for units, layer in plan.inputs]
     result, values = np.empty(n_boxes), np.empty((0, 0))
-    # An interval without length has no mass but that of point masses
-    is_point = box.lower >= box.ends
-    has_point: BoolArray = np.logical_or.reduce(is_point, axis=1)
     is_impossible = np.zeros(n_boxes, dtype=bool)
     for rows in memory_bound_chunks(n_boxes, plan.bytes_per_row, at_most=BATCH_ROWS):
         shape = (plan.n_units, rows.stop - rows.start)
@@ -155,19 +152,23 @@ def _linear_pass(plan: Plan, box: Box) -> tuple[FloatArray, BoolArray]:
         for units, write in inputs:
             write(rows, values[units])
         result[rows] = feedforward(plan, values, "linear")[plan.root]
-        zeros = np.flatnonzero((result[rows] == 0.0) & has_point[rows])
+        zeros = np.flatnonzero(result[rows] == 0.0)
         if len(zeros):
-            lacking = _lacks_mass(plan, values, zeros, is_point[rows.start + zeros])
-            is_impossible[rows.start + zeros] = lacking
+            own = rows.start + zeros
+            # An interval without length has no mass but that of point masses
+            is_point = box.lower[own] >= box.ends[own]
+            is_impossible[own] = _lacks_mass(plan, values, zeros, is_point)
     return result, is_impossible
 
 
 def _lacks_mass(plan: Plan, values: FloatArray, at: IntArray, is_point: BoolArray) -> BoolArray:
     """Tell at which rows (m,) of `values` no unit has a mass at a point (m, n_columns)."""
     lacks = np.zeros(len(at), dtype=bool)
-    for column, units in _units_with_densities(plan).items():
-        rows = np.flatnonzero(is_point[:, column])
-        lacks[rows] |= ~values[units[:, None], at[rows]].any(axis=0)
+    units_of = _units_with_densities(plan)
+    for column in np.flatnonzero(is_point.any(axis=0)).tolist():
+        if column in units_of:
+            rows = np.flatnonzero(is_point[:, column])
+            lacks[rows] |= ~values[units_of[column][:, None], at[rows]].any(axis=0)
     return lacks
 
 

@@ -387,10 +387,10 @@ class Boxes:
         inside = replace(self, lower=lower, upper=upper, grids=grids).without_empty()
         # Changed in place: these arrays are not shared
         half = 0.5 * is_integral
-        for ends, sign in ((inside.lower, -1.0), (inside.upper, 1.0)):
-            moved = ends + sign * half
+        for ends, step in ((inside.lower, -half), (inside.upper, half)):
+            moved = ends + step
             # From 2^52 on no float lies half-way between two integers
-            np.copyto(ends, moved, where=moved - ends == sign * half)
+            np.copyto(ends, moved, where=moved - ends == step)
         return inside
 
     def _around_constants(self, constants: FloatArray) -> Boxes:
