@@ -15,7 +15,7 @@ from skcircuits.estimators.automatic._experts import (
     rough_sinh_map,
     with_histograms,
 )
-from skcircuits.estimators.shared._completion import Forests
+from skcircuits.estimators.shared._completion import MAX_FOREST_STATES, Forests
 from skcircuits.estimators.shared._density import (
     CircuitDensity,
     unit_over_numbers,
@@ -431,7 +431,8 @@ class AutomaticDensity(CircuitDensity):
         weighed, chosen = _weighed_by_many_rows(trials, most)
         if by_cells:
             self._column_weights = weighed.column_weights(chosen)
-            columns = np.flatnonzero(self._schema.is_categorical).tolist()
+            sizes = self._schema.cardinalities
+            columns = np.flatnonzero((sizes > 1) & (sizes <= MAX_FOREST_STATES)).tolist()
             self.forest_weights_ = weighed.forest_weights(chosen, self._column_weights, columns)
         return chosen, trials.report(chosen)
 

@@ -30,9 +30,9 @@ from skcircuits.protocols import MAX_INTEGER
 
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
 _MOST_NEW = 0.5  # rows of a new integer: fewer than of one that occurred once
-# Trees of all forests, least and most of each, with least rows of a leaf, and most states
-_N_TREES, _TREES_OF_EACH, _LEAF_ROWS, _MAX_STATES = 120, (4, 12), 3, 100
-FOREST_ROWS = 2000  # from which trees are learned
+# Trees of all forests, least and most of each, and least rows of a leaf
+_N_TREES, _TREES_OF_EACH, _LEAF_ROWS = 120, (4, 12), 3
+FOREST_ROWS, MAX_FOREST_STATES = 2000, 100  # from which trees are learned, and of a column
 _N_TURNS = 6  # in which the cells of rows are hidden: few of them at once
 
 
@@ -232,7 +232,7 @@ class Forests:
         each = int(np.clip(n_trees // max(1, len(sizes)), *_TREES_OF_EACH))
         for j, size in sizes.items():
             known = np.flatnonzero(~np.isnan(rows.X[:, j]))
-            if len(known) and size <= _MAX_STATES:
+            if len(known):
                 # Squared errors of indicators are the Gini impurity
                 indicators = (rows.X[known, j, None] == np.arange(size)).astype(np.float64)
                 sample = _without(ranks[known], j), indicators, rows.weight[known]
