@@ -47,6 +47,7 @@ TYPES = (
     {"covariance_type": "tied", "n_components": 4, "location_model": True},
     {"covariance_type": "shrunk", "n_components": 8, "location_model": False},
 )
+N_STARTS = 3  # of densities whose answers are averaged: they end at optima that differ
 WIDE_TYPES = ({"covariance_type": "factor", "n_components": 8, "location_model": False},)
 N_COPIES = 4  # of a row for trees: one as it is, the others with hidden cells if it is complete
 MIN_LEAF = 20  # rows
@@ -96,20 +97,26 @@ class TrainingTargets:
 class Members:
     """Models that predict the target from incomplete rows directly."""
 
-    circuits: list[Circuit]  # over the columns and, as the last variable, the target
+    circuits: list[list[Circuit]]  # per start; over the columns and, as the last one, the target
     trees: HistGradientBoostingClassifier | HistGradientBoostingRegressor
     bounds: tuple[float, float]  # least and largest target, or probability
 
     @classmethod
     def fit(
-        cls, training: TrainingTargets, may_hide: bool, seed: int, n_trees: int = N_TREES[-1]
+        cls,
+        training: TrainingTargets,
+        may_hide: bool,
+        seed: int,
+        n_trees: int = N_TREES[-1],
+        n_starts: int = 1,
     ) -> "Members":
         """Learn from rows and targets: densities first, then so many trees per class."""
         bounds = 0.0, 1.0
         if not training.n_classes:
             bounds = float(training.targets.min()), float(training.targets.max())
         trees = _grow_trees(training, may_hide, seed, n_trees)
-        return cls(_fit_circuits(training, seed), trees, bounds)
+        circuits = [_fit_circuits(training, seed + start) for start in range(n_starts)]
+        return cls(circuits, trees, bounds)
 
     def answers(self, evidence: FloatArray) -> list[FloatArray]:
         """Predictions of each member, probabilities (n, k) or means (n, 1)."""
@@ -117,9 +124,13 @@ class Members:
         return [*self.of_circuits(evidence), self._within_bounds(ask(evidence))]
 
     def of_circuits(self, evidence: FloatArray) -> list[FloatArray]:
-        """Predictions of the densities."""
+        """Predictions of the densities, those of all starts averaged."""
         rows = np.column_stack([evidence, np.full(len(evidence), np.nan)])
-        return [self._within_bounds(_of_last_column(circuit, rows)) for circuit in self.circuits]
+        answers = [
+            [self._within_bounds(_of_last_column(circuit, rows)) for circuit in own]
+            for own in zip(*self.circuits, strict=True)
+        ]
+        return [np.mean(own, axis=0) for own in answers]
 
     def of_first_trees(self, evidence: FloatArray) -> FloatArray:
         """Predictions of the first 10, 15, ... trees of each class, (len(N_TREES), n, k)."""
@@ -190,7 +201,10 @@ def learn_stack(
     of_medians = training.of_medians
     losses = [weights @ _losses(own, targets, of_medians) for own in np.moveaxis(trees, 1, 0)]
     best = int(np.argmin(losses))
-    members = Members.fit(training.take(order[:MAX_MEMBER_ROWS]), may_hide, seed, N_TREES[best])
+    few = training.take(order[:MAX_MEMBER_ROWS])
+    # Posterior probabilities differ from start to start, expected numbers hardly do
+    n_starts = N_STARTS if training.n_classes else 1
+    members = Members.fit(few, may_hide, seed, N_TREES[best], n_starts)
     answers = np.moveaxis(np.concatenate([answers, trees[:, [best]]], axis=1), 1, 0)
     if of_medians:
         return Stack(members, _weights_of_medians(answers, targets, weights), 1.0)

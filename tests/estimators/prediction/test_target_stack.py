@@ -429,6 +429,17 @@ def test_without_any_cell_answers_are_those_of_all_rows(training):
         np.testing.assert_allclose(found[0], expected, rtol=0.06)
 
 
+def test_answers_of_several_starts_are_averaged(training):
+    rows = hide(training.rows)
+    single = [Members.fit(training, True, seed, 10).of_circuits(rows) for seed in (5, 6)]
+    found = Members.fit(training, True, 5, 10, n_starts=2).of_circuits(rows)
+    np.testing.assert_allclose(found, np.mean(single, axis=0), rtol=1e-9)
+
+
+def test_classifiers_average_the_starts_of_their_densities(stacked):
+    assert [len(own) for own in stacked._stack.members.circuits] == [2, 2, 2]
+
+
 def test_answers_are_no_more_extreme_than_targets(training):
     far = 1e3 * training.rows[:5]
     for found in Members.fit(training, True, 0).answers(far):
