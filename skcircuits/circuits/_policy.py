@@ -117,8 +117,9 @@ PRODUCT_ROWS, PRODUCT_BYTES = 128, 1 << 25
 # Gathered points of a block of patterns stay in the cache; forms of many patterns at once (1.2
 # times with 100 columns; 1.5 times with 20).
 PATTERN_BYTES, FORM_BYTES = 1 << 20, 1 << 22
-# Products of pairs of columns pay up to so many missing cells per component, which share them.
-MISSING_PER_COMPONENT = 3
+# Products of pairs of columns pay up to so many missing cells per component, which share them, and
+# where so many patterns of missing cells share a product (1.07 times with one pattern).
+MISSING_PER_COMPONENT, PATTERNS_PER_PAIR = 3, 4
 # Values of piecewise polynomials held at once.
 PIECE_VALUES = 2**20
 # Terms of the sums that give the values of measuring a row, above which draws take less than a

@@ -29,6 +29,7 @@ from skcircuits.circuits._policy import (
     GAUSSIAN_BYTES,
     MISSING_PER_COMPONENT,
     PATTERN_BYTES,
+    PATTERNS_PER_PAIR,
     PRODUCT_BYTES,
     PRODUCT_ROWS,
 )
@@ -360,7 +361,8 @@ def _has_products(points: ScaledPoints, group: PatternGroup, n_components: int) 
     n_pairs = n_columns * (n_columns + 1) // 2
     return (
         size <= MISSING_PER_COMPONENT * n_components
-        and n_pairs <= group.n_patterns * size * (size + 1) // 2
+        # Each pair is multiplied once, and taken by several patterns
+        and PATTERNS_PER_PAIR * n_pairs <= group.n_patterns * size * (size + 1) // 2
         and 8 * n_pairs * n_points <= FORM_BYTES
     )
 

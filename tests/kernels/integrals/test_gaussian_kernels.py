@@ -48,7 +48,8 @@ def test_forms_as_norms_and_as_products_of_pairs(has_products, scale, monkeypatc
     # Many patterns of few columns: of one or two components both ways occur
     limit = 100 if has_products else 0
     monkeypatch.setattr(f"{log_expected_rbf.__module__}.MISSING_PER_COMPONENT", limit)
-    monkeypatch.setattr(f"{log_expected_rbf.__module__}.PATTERN_BYTES", 2000)
+    for name, value in (("PATTERN_BYTES", 2000), ("PATTERNS_PER_PAIR", 1)):
+        monkeypatch.setattr(f"{log_expected_rbf.__module__}.{name}", value)
     own, X = random_stack(3, 5), random_rows(60, 5, 0.5)
     points, gammas = (
         np.random.default_rng(2).normal(size=(7, 5)),
