@@ -45,7 +45,7 @@ from skcircuits.parallel import Parallel, dask_client, delayed, single_threaded_
 from skcircuits.particles._metric import Metric, SparseMetric
 from skcircuits.particles._neighborhoods import index_lists
 from skcircuits.particles._problem import SVGDProblem
-from skcircuits.particles._steps import CorrectedSnapshot, StepSchedule, SVGDState
+from skcircuits.particles._steps import NOTHING_KEPT, CorrectedSnapshot, StepSchedule, SVGDState
 from skcircuits.tabular._columns import refuse_extremes
 
 # Limits of preconditioner="auto": dense matrices of more coordinates cost more than they save, and
@@ -614,7 +614,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
 
         def attributes(state):
             constant = {"target_": self.target_, "n_features_in_": self.n_features_in_}
-            return constant | _state_attributes(state, units)
+            measured = {"stein_discrepancy_": state.discrepancy}
+            return constant | measured | _state_attributes(state, units)
 
         with single_threaded_blas():
             # Small clouds move faster than they are sent
@@ -671,15 +672,16 @@ def _finish(problem, start, seed, metric):
             if state.converged:
                 break
     # Runs compare by a measure that none of them has minimised
-    return _Run(state, problem.measure(state.particles)[0].sum())
+    discrepancy = problem.measure(state.particles)[0].sum()
+    # What measures the kept particles holds the target, which need not be sent back
+    return _Run(replace(state, kept=NOTHING_KEPT), discrepancy)
 
 
 def _state_attributes(state, units):
-    """Give the fitted attributes that a state determines; callbacks see them during the fit."""
+    """Give the fitted attributes that cost little at every state."""
     return {
         "particles_": np.ascontiguousarray(units.inverse_transform(state.particles)),
         "n_iter_": state.n_iter,
         "force_": state.force,
-        "stein_discrepancy_": state.discrepancy,
         "variance_change_": state.variance_change,
     }

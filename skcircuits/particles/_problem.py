@@ -124,24 +124,27 @@ class DaskCloud:
         placed = [place(block, worker) for block, worker in zip(range(len(parts)), n_threads)]
         self._actors = [future.result() for future in placed]
 
-    def measure(self, iteration: int, power: float, is_look: bool) -> tuple[float, float]:
-        """Compute velocities; the relative force and, at a look, the discrepancy."""
-        futures = [
-            actor.measure(iteration, power, is_look, self._surface[halo])
-            for actor, halo in zip(self._actors, self._halos)
-        ]
-        forces, discrepancies = np.array([future.result() for future in futures]).T
+    def measure(self, iteration: int, power: float) -> float:
+        """Compute velocities; the relative force."""
+        forces = np.array(self._ask_with_halos("measure", self._surface, iteration, power))
         sizes = [moved.size for moved in self._moved]
         # Forces are root mean squares over the block's own coordinates
-        return float(np.sqrt(np.average(forces**2, weights=sizes))), float(discrepancies.sum())
+        return float(np.sqrt(np.average(forces**2, weights=sizes)))
+
+    def discrepancy(self) -> float:
+        """Measure the distance of the particles from the target."""
+        return float(sum(self._ask_with_halos("discrepancy", self._surface)))
 
     def move(self, step_size: float) -> None:
         """Follow the velocities."""
         self._shift(step_size)
 
-    def keep(self) -> None:
-        """Remember where the particles are."""
+    def keep(self) -> Callable[[], float]:
+        """Remember where the particles are; the function gives their discrepancy."""
         self.ask("keep")
+        # Workers have only the particles that were kept last.
+        surface = self._surface.copy()
+        return lambda: float(sum(self._ask_with_halos("kept_discrepancy", surface)))
 
     def restore(self) -> None:
         """Go back there, without a memory of the steps since."""
@@ -168,6 +171,14 @@ class DaskCloud:
     def ask(self, method: str, *arguments: object) -> list[Any]:
         """Call a method of every actor with the same arguments, all at once."""
         futures = [getattr(actor, method)(*arguments) for actor in self._actors]
+        return [future.result() for future in futures]
+
+    def _ask_with_halos(self, method: str, surface: FloatArray, *arguments: object) -> list[Any]:
+        """Call a method of every actor with its halo, all at once."""
+        futures = [
+            getattr(actor, method)(*arguments, surface[halo])
+            for actor, halo in zip(self._actors, self._halos)
+        ]
         return [future.result() for future in futures]
 
 
@@ -213,6 +224,10 @@ class _Actor(Block):
             self.move(step_size)
         self._n_moves += 1
         return self.coordinates[self._shown]
+
+    def kept_discrepancy(self, halo: FloatArray) -> float:
+        """Measure the distance of the kept particles from the target, given the halo they had."""
+        return self._discrepancy_at(np.concatenate([self._kept, halo]))
 
     def after(self, n_moves: int) -> FloatArray:
         """Give the coordinates after all moves, or all but the last."""

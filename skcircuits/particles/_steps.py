@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
@@ -65,10 +65,11 @@ LAST_STEP = 0.01
 # Few particles keep moving along directions that hardly affect their kernels: at the end of the
 # schedule, a force below this counts as convergence.
 SETTLED_FORCE = 0.05
-# Number of evaluations of the discrepancy, each of which costs as much as a few iterations.
+# Number of times that particles are compared with those that are kept.
 N_LOOKS = 10
-# Growth of discrepancy and force from the best look that no good step shows, and what is left
-# of the steps after it.
+# Growth of force and discrepancy that no good step shows, and what is left of the steps after it.
+# Forces are known, and a discrepancy costs as much as several iterations: discrepancies are
+# measured from the first such growth of the force on.
 GROWTH = 2.0
 STEP_CUT = 0.3
 # Relative difference below which discrepancies are equal, and the force decides.
@@ -161,14 +162,17 @@ class Snapshot(Protocol):
 class Cloud(Protocol):
     """Interface of the particles for the iterations, in this process or on workers."""
 
-    def measure(self, iteration: int, power: float, is_look: bool) -> tuple[float, float]:
-        """Compute velocities; the relative force and, at a look, the discrepancy."""
+    def measure(self, iteration: int, power: float) -> float:
+        """Compute velocities; the relative force."""
+
+    def discrepancy(self) -> float:
+        """Measure the distance of the particles from the target."""
 
     def move(self, step_size: float) -> None:
         """Follow the velocities."""
 
-    def keep(self) -> None:
-        """Remember where the particles are."""
+    def keep(self) -> Callable[[], float]:
+        """Remember where the particles are; the function gives their discrepancy."""
 
     def restore(self) -> None:
         """Go back there, without a memory of the steps since."""
@@ -218,19 +222,20 @@ class Block:
         self._rows: FloatArray | None = None
         self._velocity = coordinates
 
-    def measure(
-        self, iteration: int, power: float, is_look: bool, halo: FloatArray | None = None
-    ) -> tuple[float, float]:
-        """Compute velocities; the relative force and, at a look, the discrepancy."""
-        seen = self.coordinates if halo is None else np.concatenate([self.coordinates, halo])
+    def measure(self, iteration: int, power: float, halo: FloatArray | None = None) -> float:
+        """Compute velocities; the relative force."""
+        seen = _seen(self.coordinates, halo)
         scores = self._score(seen)
         # The score of p^power; nothing else of the target changes while annealing.
         if power != 1.0:
             scores = power * scores
         self._rows = centred_rows(seen, out=self._rows)
         self._velocity = self._field.velocity(self._rows, scores, iteration)
-        discrepancy = total_discrepancy(self._graph, seen, scores) if is_look else np.inf
-        return relative_force(self._rows, self._velocity), discrepancy
+        return relative_force(self._rows, self._velocity)
+
+    def discrepancy(self, halo: FloatArray | None = None) -> float:
+        """Measure the distance of the particles from the target."""
+        return self._discrepancy_at(_seen(self.coordinates, halo))
 
     def move(self, step_size: float) -> None:
         """Follow the velocities."""
@@ -239,9 +244,10 @@ class Block:
         moved += self.coordinates
         self._go_to(moved)
 
-    def keep(self) -> None:
-        """Remember where the particles are."""
+    def keep(self) -> Callable[[], float]:
+        """Remember where the particles are; the function gives their discrepancy."""
         self._kept = self.coordinates
+        return partial(self._discrepancy_at, self._kept)
 
     def restore(self) -> None:
         """Go back there, without a memory of the steps since."""
@@ -252,11 +258,18 @@ class Block:
         """Give the particles as they are now."""
         return LocalSnapshot(self.coordinates.T, (self.before, self.coordinates))
 
+    def _discrepancy_at(self, seen: FloatArray) -> float:
+        return total_discrepancy(self._graph, seen, self._score(seen))
+
     def _go_to(self, coordinates: FloatArray) -> None:
         # Large arrays are released as soon as possible.
         self._velocity = coordinates
         coordinates.flags.writeable = False
         self.before, self.coordinates = self.coordinates, coordinates
+
+
+def _seen(coordinates: FloatArray, halo: FloatArray | None) -> FloatArray:
+    return coordinates if halo is None else np.concatenate([coordinates, halo])
 
 
 def inner_layout(particles: FloatArray) -> FloatArray:
@@ -347,6 +360,22 @@ def relative_force(rows: FloatArray, velocity: FloatArray) -> float:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Particles to which later ones are compared."""
+
+    force: float
+    measure: Callable[[], float]
+
+    @cached_property
+    def discrepancy(self) -> float:
+        """Squared Stein discrepancy, measured when it is first asked for."""
+        return self.measure()
+
+
+NOTHING_KEPT = Kept(np.inf, partial(float, np.inf))
+
+
+@dataclass(frozen=True)
 class SVGDState:
     """Where the particles are after a step."""
 
@@ -354,7 +383,12 @@ class SVGDState:
     n_iter: int
     force: float
     converged: bool
-    discrepancy: float  # at the latest look
+    kept: Kept
+
+    @property
+    def discrepancy(self) -> float:
+        """Squared Stein discrepancy of the particles that are kept."""
+        return self.kept.discrepancy
 
     @property
     def particles(self) -> FloatArray:
@@ -396,7 +430,7 @@ class StepSchedule:
         return 1.0 if iteration >= n_annealed else FIRST_POWER ** (1.0 - iteration / n_annealed)
 
     def is_look(self, iteration: int) -> bool:
-        """Tell whether the discrepancy is measured: a few times, and at the end."""
+        """Tell whether particles are compared with those kept: a few times, and at the end."""
         is_due = (iteration + 1) % max(1, self.max_iter // N_LOOKS) == 0
         return is_due and self.power(iteration) == 1.0
 
@@ -428,21 +462,29 @@ class Best:
 
 def svgd_steps(cloud: Cloud, schedule: StepSchedule) -> Iterator[SVGDState]:
     """Move particles until the schedule ends; steps that lead away are taken back and shortened."""
-    best, scale = Best(), 1.0
+    best, kept, scale, has_grown = Best(), NOTHING_KEPT, 1.0, False
     for iteration in range(schedule.max_iter):
-        is_look, is_left = schedule.is_look(iteration), False
-        force, discrepancy = cloud.measure(iteration, schedule.power(iteration), is_look)
-        if is_look:
-            if best.look(discrepancy, force):
-                cloud.keep()
-            is_left = discrepancy > GROWTH * best.discrepancy and force > GROWTH * best.force
+        is_left, force = False, cloud.measure(iteration, schedule.power(iteration))
+        if schedule.is_look(iteration):
+            if force > GROWTH * kept.force and not has_grown:
+                has_grown = True
+                best.look(kept.discrepancy, kept.force)
+            if has_grown:
+                discrepancy = cloud.discrepancy()
+                is_better = best.look(discrepancy, force)
+                is_left = discrepancy > GROWTH * best.discrepancy and force > GROWTH * best.force
+            else:
+                # The first particles are kept whatever they are.
+                is_better = np.isinf(kept.force) or force <= kept.force
+            if is_better:
+                kept = Kept(force, cloud.keep())
         if is_left:
             cloud.restore()
             force, scale = best.force, scale * STEP_CUT
         else:
             cloud.move(scale * schedule.step(iteration))
         settled = schedule.settled(iteration, force)
-        yield SVGDState(cloud.snapshot(), iteration + 1, force, settled, best.discrepancy)
+        yield SVGDState(cloud.snapshot(), iteration + 1, force, settled, kept)
 
 
 def preconditioned_field(
@@ -515,7 +557,7 @@ def preconditioned_steps(
             iteration + 1,
             best.force,
             n_cuts == N_CUTS or best.force <= schedule.tol,
-            best.discrepancy,
+            Kept(best.force, partial(float, best.discrepancy)),
         )
         z = moved
         if n_worse == PATIENCE:

@@ -6,7 +6,7 @@ import pytest
 from skcircuits.graphical import GaussianMRF
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem
-from skcircuits.particles._steps import StepSchedule
+from skcircuits.particles._steps import StepSchedule, total_discrepancy
 from skcircuits.particles.directions import (
     KernelField,
     LinearField,
@@ -212,3 +212,58 @@ def test_scores_must_have_the_shape_of_the_particles():
     steps = SVGDProblem(target, 2).steps(np.ones((3, 2)), 0)
     with pytest.raises(ValueError, match=r"array of shape \(3, 2\)"):
         next(steps)
+
+
+def count_measurements(monkeypatch):
+    """Give the discrepancies that are measured from now on, as they come."""
+    measured = []
+
+    def measure(*arguments):
+        measured.append(total_discrepancy(*arguments))
+        return measured[-1]
+
+    monkeypatch.setattr("skcircuits.particles._steps.total_discrepancy", measure)
+    return measured
+
+
+@pytest.mark.parametrize("kernel", ["graphical", "global"])
+def test_discrepancies_are_not_measured_while_the_force_falls(chain, monkeypatch, kernel):
+    measured = count_measurements(monkeypatch)
+    problem = SVGDProblem(
+        chain, 8, neighbors=chain.neighbors, kernel=kernel, schedule=StepSchedule(max_iter=100)
+    )
+    states = list(problem.steps(starts(30, 8), 0))
+    assert states[-1].force < states[0].force and not measured
+    # They are those of the particles that the last look kept, before the step, measured once.
+    assert states[0].discrepancy == np.inf
+    expected = problem.measure(states[-2].particles)[0].sum()
+    for _ in range(2):
+        assert states[-1].discrepancy == pytest.approx(expected, rel=1e-12)
+    assert len(measured) == 1
+
+
+def test_steps_that_lead_away_are_taken_back_and_shortened(chain, monkeypatch):
+    measured = count_measurements(monkeypatch)
+
+    class Quake:
+        """A chain whose scores are wrong for some iterations."""
+
+        def __init__(self):
+            self.n_calls = 0
+
+        def grad_log_prob(self, X):
+            self.n_calls += 1
+            scores = chain.grad_log_prob(X)
+            return -5.0 * scores if 41 < self.n_calls <= 49 else scores
+
+    problem = SVGDProblem(
+        Quake(), 8, neighbors=chain.neighbors, schedule=StepSchedule(max_iter=100)
+    )
+    states = list(problem.steps(starts(30, 8), 0))
+    # The look at the 50th iteration goes back to the particles before the 40th step.
+    np.testing.assert_array_equal(states[49].particles, states[38].particles)
+    assert states[48].force > 2.0 * states[38].force
+    assert measured[1] > 2.0 * measured[0]
+    # From then on, every look measures.
+    assert 3 <= len(measured) <= 7
+    assert states[-1].discrepancy <= measured[0] * 1.02
