@@ -82,8 +82,9 @@ class PoissonLayer(NumericalLayer):
         uniform = rng.random(len(units))
         rates = self.rates[units]
         counts = np.ceil(np.fmax(pdtrik(uniform, rates), 0.0))
-        # pdtrik inverts up to rounding
+        # pdtrik inverts up to rounding, in either direction
         before = np.fmax(counts - 1.0, 0.0)
+        counts = np.where(pdtr(counts, rates) < uniform, counts + 1.0, counts)
         counts = np.where(pdtr(before, rates) >= uniform, before, counts)
         return np.where(np.isnan(cells), counts[:, None], cells)
 
