@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 WORKERS ?= 2
 
-.PHONY: demo test test-all reliability mutation lint audit doc doc-check dist bench clean
+.PHONY: demo test test-all test-oldest reliability mutation lint audit doc doc-check dist bench clean
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(0 if sys.version_info >= (3, 11) else 'skcircuits needs Python >= 3.11; pass PYTHON=<path>')"
@@ -32,6 +32,13 @@ $(VENV)/.optional: $(BIN)/python pyproject.toml
 
 test-all: $(VENV)/.installed-test $(VENV)/.optional
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m "slow or not slow"
+
+# With the oldest versions of the dependencies that pyproject.toml allows
+test-oldest: $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/python -m uv venv --quiet --clear --python $(BIN)/python $(VENV)-oldest
+	$(BIN)/python -m uv pip install --quiet --python $(VENV)-oldest/bin/python --resolution lowest-direct -e ".[test]"
+	$(ONE_THREAD) $(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Cases tried, failures and seconds by class; other seeds every time, which the table names.
 reliability: $(VENV)/.installed-test
@@ -83,4 +90,4 @@ bench: $(VENV)/.installed-test
 	$(ONE_THREAD) $(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) $(VENV)-audit build dist demo-output doc/_build
+	rm -rf $(VENV) $(VENV)-audit $(VENV)-oldest build dist demo-output doc/_build
