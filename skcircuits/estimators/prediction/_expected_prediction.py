@@ -154,7 +154,8 @@ class StackedAnswersMixin:
         expected = ExpectedResponse(response, self.circuit_, budget)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # predict warns of impossible rows
-            return self._or_without_evidence(expected, self._rows(cells)).mean
+            found = self._or_without_evidence(expected, self._rows(cells)).mean
+        return _within_bounds(found, self._responses[0])
 
     def _expectation_weight(self, method):
         """Weight of the expectation in the stacked prediction."""
@@ -168,9 +169,7 @@ class StackedAnswersMixin:
 
     def _stacked(self, moments, method, cells):
         """Moments of predictions, with means stacked with the other models of the target."""
-        mean = moments.mean
-        if method == "predict_proba":
-            mean = np.clip(mean, 0.0, 1.0)  # rounding may leave a sum of probabilities above one
+        mean = _within_bounds(moments.mean, method)
         if self._stack is None or method not in STACKED:
             return replace(moments, mean=mean)
         error = self._expectation_slope(method) * moments.error
@@ -679,6 +678,11 @@ class ExpectedPredictionMixin(
                 "Increase n_draws or tol.",
                 ConvergenceWarning,
             )
+
+
+def _within_bounds(mean, method):
+    """Expected responses, probabilities without what rounding adds below zero or above one."""
+    return np.clip(mean, 0.0, 1.0) if method == "predict_proba" else mean
 
 
 def _read_codes(codes, read):

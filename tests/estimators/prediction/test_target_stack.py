@@ -98,6 +98,29 @@ def test_complete_rows_get_the_classifiers_own_probabilities(stacked, iris):
     np.testing.assert_array_equal(stacked.predict_proba(X)[1::2], expected[1::2])
 
 
+class Remainders(LogisticRegression):
+    """Probabilities of a tenth each; the first is what the others leave of `total`."""
+
+    total = 1.0
+
+    def predict_proba(self, X):
+        probabilities = super().predict_proba(X).round(1)
+        probabilities[:, 0] = self.total - probabilities[:, 1:].sum(axis=1)
+        return np.maximum(probabilities, self.total - 1.0)
+
+
+class Rounded(Remainders):
+    total = 1.0 - 1e-15
+
+
+def test_probabilities_that_rounding_leaves_below_zero_count_as_zero(iris):
+    exact, rounded = (
+        classifier(model).fit(*iris) for model in (Remainders(max_iter=500), Rounded(max_iter=500))
+    )
+    assert np.ptp(exact.stacking_weights_) > 0.01  # they are learned
+    np.testing.assert_allclose(rounded.stacking_weights_, exact.stacking_weights_, rtol=1e-6)
+
+
 def test_probabilities_are_a_power_of_the_mean_root_of_all_answers(stacked, iris):
     X, y = hide(iris[0][100:]), iris[1]
     X = X[np.isnan(X).any(axis=1)]
