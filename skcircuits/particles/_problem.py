@@ -424,16 +424,18 @@ class SVGDProblem:
         self, particles: FloatArray, metric: Metric | SparseMetric | None, is_thorough: bool
     ) -> Diagnosis:
         """Compare particles with draws from all modes, or with chains from the particles."""
+        # The seeds are fixed, so that equal particles give equal results.
+        rng = np.random.default_rng(0)
+        if metric is None:
+            metric = self._sparse_metric(particles, rng)
         found = self.diagnose_without_chains(particles, metric)
         if found is not None:
             return found
-        # The seeds are fixed, so that equal particles give equal results.
-        rng = np.random.default_rng(0)
         places = self._places(particles)
         found = diagnose(
             self.score,
             particles,
-            self._sparse_metric(particles, rng) if metric is None else metric,
+            metric,
             rng,
             log_prob=self.log_prob,
             places=places,

@@ -63,6 +63,19 @@ def test_collapsed_particles_of_a_long_chain_are_mended():
     np.testing.assert_allclose(mended.var(axis=0), metric.variances, rtol=1e-3)
 
 
+def test_long_gaussian_chains_need_no_markov_chains(monkeypatch):
+    monkeypatch.setattr("skcircuits.particles._problem.diagnose", None)
+    field = GaussianMRF(chain_precision(1100), np.ones(1100))
+    problem = SVGDProblem(field, 1100, neighbors=field.neighbors)
+    particles = 0.1 * np.random.default_rng(0).normal(size=(30, 1100)) + 3.0
+    found = problem.diagnose(particles, None, is_thorough=True)
+    variances = np.diag(np.linalg.inv(chain_precision(1100).toarray()))
+    np.testing.assert_allclose(found.variance_ratio, particles.var(axis=0) / variances, rtol=1e-6)
+    shift = np.abs(particles.mean(axis=0) - field.mean_) / np.sqrt(variances)
+    np.testing.assert_allclose(np.abs(found.shift), shift, rtol=1e-6, atol=1e-9)
+    assert found.wrong.all()
+
+
 def test_borderline_variances_of_known_targets_are_looked_at_once():
     field = GaussianMRF(chain_precision(1500), np.ones(1500))
     calls = []
