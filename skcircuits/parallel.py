@@ -112,7 +112,9 @@ def thread_map(
     """
     if n_jobs is not None:
         require_count(None, n_jobs=n_jobs)
-    n_threads = max(1, min(effective_n_jobs(n_jobs), len(items)))
+    # joblib takes as long to answer as a small item.
+    is_alone = n_jobs == 1 or (n_jobs is None and len(items) == 1)
+    n_threads = 1 if is_alone else max(1, min(effective_n_jobs(n_jobs), len(items)))
     if n_threads == 1:
         with single_threaded_blas():
             return [function(*item) for item in items]
