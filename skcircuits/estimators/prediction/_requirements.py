@@ -19,7 +19,8 @@ from skcircuits.tabular._frames import columns_of_categories
 
 N_CORNERS = 64  # beyond the range of the rows, at which models are tried
 _LOSSES = ("loss", "criterion", "objective", "loss_function")  # the last two in other libraries
-_OF_MEDIANS = ("absolute_error", "reg:absoluteerror", "regression_l1", "l1", "mae")
+_OF_MEDIANS = {"absolute_error", "reg:absoluteerror"}
+_OF_MEDIANS |= {"mean_absolute_error", "mae", "regression_l1", "l1"}  # in LightGBM and CatBoost
 # Transformers that accept only numbers; the tags of others are less permissive than they are
 _OF_NUMBERS = ("sklearn.preprocessing._data", "sklearn.decomposition", "sklearn.kernel_approx")
 

@@ -230,6 +230,7 @@ def test_models_of_medians_are_stacked_by_absolute_errors():
         make_pipeline(StandardScaler(), RandomForestRegressor(criterion="absolute_error")),
         OfAnotherLibrary("MAE"),
         OfAnotherLibrary(objective="reg:absoluteerror"),
+        OfAnotherLibrary(objective="mean_absolute_error"),
     ):
         assert predicts_median(model)
         assert not predicts_quantile(model)
