@@ -234,6 +234,8 @@ class AutomaticDensity(CircuitDensity):
         if self.selection == "cells" and len(self.densities_) > 1:
             self._mean_bounds = self._bounds_of_means(rows, whole)
         self._forests = Forests.beside(self, rows, self.forest_weights_, seed)
+        if self._forests is None:
+            self.forest_weights_ = {}
         if self.selection == "log_likelihood":  # imputers never evaluate the whole mixture
             self.log_likelihood_ = self._mean_log_likelihood(rows)
 

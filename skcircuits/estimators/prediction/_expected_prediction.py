@@ -202,11 +202,11 @@ class ExpectedPredictionMixin(
         of square roots of probabilities) of the expected predictions, the predictions of two
         Gaussian mixtures of rows and targets, and those of boosted trees that are grown on rows
         with missing cells. For classifiers, the probabilities of each mixture are averages over
-        three starts of its fit. The weights are learned from held-out training rows [1]_. This
-        requires up to two further fits of the model, to subsets of at most 3000 rows. Stacking is
-        used only if ``density`` is ``"auto"`` or a name, the model is not frozen and predicts no
-        quantile, there is a single target, and a classifier has `predict_proba`; see
-        `explain_method`. ``False`` uses the expectation alone.
+        three starts of its fit. The weights are learned from held-out training rows [1]_, by
+        absolute errors for models that minimise these. This requires up to two further fits of the
+        model, to subsets of at most 3000 rows. Stacking is used only if ``density`` is ``"auto"``
+        or a name, the model is not frozen and predicts no quantile, there is a single target, and a
+        classifier has `predict_proba`; see `explain_method`. ``False`` uses the expectation alone.
     method : {"auto", "exact", "draws"}, default="auto"
         ``"auto"`` computes expectations in closed form if there is one for the model and the
         density (see `method_`), enumerates the completions of rows with few missing categories, and
