@@ -370,7 +370,8 @@ def marginal_term(mean, covariance, point, box):
     """Log density of the first column times the probability of the others' sides given it."""
     gain, spread = covariance[1:, 0] / covariance[0, 0], covariance[1:, 1:].copy()
     spread -= np.outer(gain, covariance[0, 1:])
-    inner = stats.multivariate_normal(mean[1:] + gain * (point - mean[0]), spread)
+    moved = mean[1:] + gain * (point - mean[0])
+    inner = stats.multivariate_normal(moved, spread, abseps=1e-9, releps=1e-9)
     ends = np.nan_to_num(box.lower[0, 1:], nan=-50.0), np.nan_to_num(box.upper[0, 1:], nan=50.0)
     mass = inner.cdf(ends[1], lower_limit=ends[0])
     return stats.norm.logpdf(point, mean[0], np.sqrt(covariance[0, 0])) + np.log(mass)
