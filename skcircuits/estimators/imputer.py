@@ -21,6 +21,7 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.automatic._inner_density import (
     DENSITY_CONSTRAINTS,
     InnerDensityMixin,
+    best_density,
 )
 from skcircuits.estimators.shared._completion import complete_rows, predict_in_turns
 from skcircuits.estimators.shared._density import BaseDensity
@@ -254,7 +255,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         states = grouped_rows(rows, groups)
         if not may_depend(states, grouped_cardinalities(self._schema.cardinalities, groups)):
             return None
-        _, experts, bounds, weights = self._experts(self.density_)
+        _, experts, bounds, weights, _ = self._experts(self.density_)
         members = getattr(self.density_, "densities_", ())
         # A component for each training row knows the cells that are hidden
         kept = [k for k, own in enumerate(members) if getattr(own, "n_components", 1) != "rows"]
@@ -368,8 +369,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
     def _draw_properly(self, encoded, n_imputations):
         """Draw each table from a density learned again under random weights."""
-        # The best estimator of a search
-        density = getattr(self.density_, "best_estimator_", self.density_)
+        density = best_density(self.density_)
         if not isinstance(density, BaseDensity):
             condition = "be one that can be fitted again for proper imputations"
             way_out = "Pass proper=False, or a density estimator of skcircuits."
@@ -417,8 +417,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
     def _complete(self, density, encoded, strategy, n_draws=1, seed=None):
         """Complete encoded rows, shape (n_draws, n, d); `density` None where a circuit is given."""
-        circuit, experts, bounds, weights = self._experts(density)
-        forests = getattr(getattr(density, "best_estimator_", density), "_forests", None)
+        circuit, experts, bounds, weights, forests = self._experts(density)
         completed = np.repeat(encoded[None], n_draws, axis=0)
         # Complete rows are their own answer
         incomplete = np.flatnonzero(np.isnan(encoded).any(axis=1))
@@ -457,12 +456,13 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         return completed
 
     def _experts(self, density):
-        """Circuit of a density, its experts, their bounds and weights of columns or None."""
-        fitted = getattr(density, "best_estimator_", density)
+        """Circuit of a density, its experts, their bounds and weights of columns, and forests."""
+        fitted = best_density(density)
         circuit = getattr(fitted, "circuit_", self.circuit_)
         if not isinstance(fitted, BaseDensity):
-            return circuit, [(1.0, circuit)], None, None
-        return circuit, fitted._experts(), fitted._mean_bounds, fitted._column_weights
+            return circuit, [(1.0, circuit)], None, None, None
+        settings = fitted._mean_bounds, fitted._column_weights, fitted._forests
+        return circuit, fitted._experts(), *settings
 
     def _confine(self, imputed, strategy):
         """Round integers, clip to the bounds, and leave dates missing where none was observed."""

@@ -127,7 +127,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
 
     def _as_known(self, encoded):
         """Treat numbers that are new, or far off, like unknown categories, as missing; (n, d)."""
-        fitted = getattr(self.density_, "best_estimator_", self.density_)
+        fitted = best_density(self.density_)
         return fitted._evidence(encoded) if isinstance(fitted, BaseDensity) else encoded
 
     def _choose_categorical(self):
@@ -222,7 +222,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         # A search over densities or a frozen density reads tables itself
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         self.density_.fit(self._schema.decode(encoded), None, **weights)
-        fitted = getattr(self.density_, "best_estimator_", self.density_)
+        fitted = best_density(self.density_)
         schema = getattr(fitted, "_schema", self._schema)
         # From the user's table: the decoded one may have lost the dtypes of missing values
         own = {name: getattr(self._schema, name) for name in ("missing_value", "prototype")}
@@ -334,9 +334,14 @@ def _fitted_density(density, encoded, schema, sample_weight):
     return density._fit_encoded(encoded, schema, sample_weight)
 
 
+def best_density(density):
+    """The best estimator of a search, or the density itself."""
+    return getattr(density, "best_estimator_", density)
+
+
 def _circuit_of(density):
     """Give the circuit of a fitted density."""
-    fitted = getattr(density, "best_estimator_", density)
+    fitted = best_density(density)
     circuit = getattr(fitted, "circuit_", None)
     if circuit is None:
         way_out = "Pass a density that learns a circuit, or a Circuit itself."
