@@ -7,8 +7,10 @@ in `skcircuits.estimators.shared._fitting`.
 
 import inspect
 import re
+from dataclasses import dataclass, field, fields
 from functools import wraps
-from numbers import Integral, Number
+from numbers import Integral, Number, Real
+from typing import dataclass_transform
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -47,7 +49,9 @@ from skcircuits.tabular._frames import (
 )
 
 __all__ = [
-    "TABLE_CONSTRAINTS",
+    "NON_NEGATIVE",
+    "POSITIVE",
+    "POSITIVE_INTEGER",
     "BaseComposition",
     "HasMethods",
     "Interval",
@@ -62,7 +66,9 @@ __all__ = [
     "inherit_documentation",
     "make_generator",
     "ovr_decision_function",
+    "parameter",
     "route_fit_parameters",
+    "with_parameters",
 ]
 
 
@@ -79,13 +85,39 @@ class Interval(_Interval):
         return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
 
 
-# Parameter constraints of all estimators of tables
-TABLE_CONSTRAINTS = {
+POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
+POSITIVE = Interval(Real, 0, None, closed="neither")
+NON_NEGATIVE = Interval(Real, 0, None, closed="left")
+# Constraints of parameters that are the same in all estimators
+_SHARED_CONSTRAINTS = {
     "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
     "handle_unknown": [StrOptions({"missing", "error"})],
+    "n_jobs": [Integral, None],
     "random_state": ["random_state"],
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
     "verbose": ["verbose"],
 }
+
+
+def parameter(default, *constraints, kw_only=True):
+    """Declare a parameter of an estimator by its default, and constraints of scikit-learn."""
+    return field(default=default, kw_only=kw_only, metadata={"constraints": list(constraints)})
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(parameter,))
+def with_parameters(cls):
+    """Make the constructor of an estimator from its parameters, and their constraints."""
+    document = cls.__doc__  # None under python -OO, where dataclasses would write one
+    cls = dataclass(cls, kw_only=True, eq=False, repr=False, match_args=False)
+    cls.__doc__ = document
+    cls._parameter_constraints = {}
+    for own in fields(cls):
+        constraints = own.metadata.get("constraints") or _SHARED_CONSTRAINTS[own.name]
+        is_free = constraints == ["no_validation"]
+        cls._parameter_constraints[own.name] = "no_validation" if is_free else constraints
+        if own.name in vars(cls):  # instances have parameters, classes do not
+            delattr(cls, own.name)
+    return cls
 
 
 # Weights count rows: beyond this a pseudo-row, or a small part of one, is lost in rounding.

@@ -42,9 +42,8 @@ _NAMED = {
     "strudel": StrudelDensity,
 }
 
-DENSITY_CONSTRAINTS = {
-    "density": [StrOptions({"auto", *_NAMED}), HasMethods(["fit", "score_samples"]), Circuit]
-}
+# What the parameter `density` may be
+DENSITIES = (StrOptions({"auto", *_NAMED}), HasMethods(["fit", "score_samples"]), Circuit)
 
 
 class InnerDensityMixin(CallbackSupportMixin, TableMixin):
