@@ -49,7 +49,7 @@ from skcircuits.exceptions import (
     require_non_negative,
 )
 from skcircuits.numerics._arrays import float_array
-from skcircuits.numerics._gaussian_stack import conditional_blocks
+from skcircuits.numerics._gaussian_stack import conditional_blocks, conditional_mean
 from skcircuits.protocols import FloatArray
 
 _BLOCK_ROWS = 1 << 16  # rows whose moments are taken at once
@@ -573,8 +573,7 @@ class _MultivariateGaussianStatistics(InputStatistics):
     def add(self, X: FloatArray, flows: FloatArray) -> None:
         """Add expected moments given the observed cells of each row."""
         cells = self.layer.cells(X)
-        mean, _ = self.layer.conditional_moments(X)
-        mean -= self._center
+        mean = conditional_mean(self.layer.gaussians, cells) - self._center
         self._weight += flows.sum(axis=1)
         self._first += np.einsum("un,unv->uv", flows, mean)
         self._second += np.matmul((mean * flows[..., None]).transpose(0, 2, 1), mean)

@@ -307,25 +307,15 @@ def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
     return result
 
 
-def weighted_mean(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> FloatArray:
-    """Sums (d, n) of the conditional means of missing cells of X (n, d), by weights (K, n)."""
-    result = stack.means.T @ weights
-    for block in conditional_blocks(stack, X):
-        rows, missing = block.group.rows, block.group.missing[block.group.pattern].T
-        result[missing, rows] += np.einsum("mkn,kn->mn", block.offsets, weights[:, rows])
-    return result
-
-
-def conditional_variance(stack: GaussianStack, X: FloatArray) -> FloatArray:
-    """Conditional variances (K, n, d) of the cells of X (n, d), 0 where observed."""
-    result = np.zeros((stack.n_components, *X.shape))
-    for block in conditional_blocks(stack, X):
-        group = block.group
-        diagonal = np.einsum("jin,jin->in", block.roots, block.roots)
-        diagonal = diagonal.reshape(len(diagonal), stack.n_components, -1)[:, :, group.pattern]
-        missing = group.missing[group.pattern]
-        result[:, group.rows[:, None], missing] = diagonal.transpose(1, 2, 0)
-    return result
+def write_variances(variances: FloatArray, block: ConditionalBlock) -> None:
+    """Write the conditional variances (K, d, n) of the missing cells of some rows."""
+    n_components, n_columns, _ = variances.shape
+    cells = block.group.missing[block.group.pattern].T
+    spreads = np.einsum("jin,jin->in", block.roots, block.roots)
+    spreads = spreads.reshape(len(cells), n_components, -1)[:, :, block.group.pattern]
+    own = cells < n_columns  # joined groups of patterns name others, too
+    rows = np.broadcast_to(block.group.rows, cells.shape)[own]
+    variances[:, cells[own], rows] = spreads.transpose(1, 0, 2)[:, own]
 
 
 def sample_conditional(

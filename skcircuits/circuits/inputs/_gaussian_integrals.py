@@ -22,6 +22,7 @@ from skcircuits.numerics._gaussian_stack import (
     gather_symmetric,
     invert_lower,
     log_diagonal,
+    write_variances,
 )
 from skcircuits.numerics._patterns import PatternGroup, group_patterns, joined_groups
 from skcircuits.protocols import FloatArray, IntArray
@@ -113,6 +114,13 @@ def weighted_score(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> 
     return result
 
 
+def conditional_moments(stack: GaussianStack, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Means and variances (K, n, d) of the cells of X (n, d); an observed cell is its own mean."""
+    variances = np.zeros((*stack.means.shape, len(X)))
+    means = complete(stack, X, variances)[1] + stack.means[:, :, None]
+    return np.where(np.isnan(X), means.transpose(0, 2, 1), X), variances.transpose(0, 2, 1)
+
+
 def complete(
     stack: GaussianStack, X: FloatArray, variances: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
@@ -123,7 +131,7 @@ def complete(
     log_densities, offsets, blocks = given_cells(stack, X, groups)
     if variances is not None:
         for block in blocks:
-            _write_variances(variances, block)
+            write_variances(variances, block)
     return log_densities, offsets
 
 
@@ -137,17 +145,6 @@ def given_cells(
     # Nothing observed: the integral over all cells is one
     log_densities[:, np.isnan(X).all(axis=1)] = 0.0
     return log_densities, offsets, blocks
-
-
-def _write_variances(variances: FloatArray, block: ConditionalBlock) -> None:
-    """Write the conditional variances (K, d, n) of the missing cells of some rows."""
-    n_components, n_columns, _ = variances.shape
-    cells = block.group.missing[block.group.pattern].T
-    spreads = np.einsum("jin,jin->in", block.roots, block.roots)
-    spreads = spreads.reshape(len(cells), n_components, -1)[:, :, block.group.pattern]
-    own = cells < n_columns  # joined groups of patterns name others, too
-    rows = np.broadcast_to(block.group.rows, cells.shape)[own]
-    variances[:, cells[own], rows] = spreads.transpose(1, 0, 2)[:, own]
 
 
 def _complete(stack: GaussianStack, columns: FloatArray) -> FloatArray:

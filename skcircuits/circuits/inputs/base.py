@@ -397,28 +397,11 @@ class NumericalLayer(InputLayer):
             The mean of an observed cell is its value, and its variance is 0.
         """
 
-    def add_means(self, total: FloatArray, flows: FloatArray, X: FloatArray) -> None:
-        """Add the conditional means of missing cells, weighted by the flows of the units.
-
-        Override this method if it can be computed faster than from the moments of every unit.
-
-        Parameters
-        ----------
-        total : ndarray of shape (n_columns, n)
-            Changed in place; values that are added to observed cells are not read.
-        flows : ndarray of shape (n_units, n)
-            Flows.
-        X : ndarray of shape (n, n_columns)
-            Rows with NaN for missing values.
-        """
-        total += per_column(
-            self.scopes, flows[..., None] * self.conditional_moments(X)[0], len(total)
-        )
-
     def given(self, X: FloatArray) -> Conditionals:
         """Compute the log densities of rows and prepare their conditional means.
 
-        Override this method if both need the same factorisations.
+        Override this method if both need the same factorisations, or if the sum of the means by
+        weights of the units takes less time than the means of every unit.
 
         Parameters
         ----------
@@ -444,8 +427,11 @@ class Conditionals:
         return self._layer.log_prob(self._X)
 
     def add_means(self, total: FloatArray, flows: FloatArray) -> None:
-        """Add the conditional means to total (n_columns, n), times flows (n_units, n)."""
-        self._layer.add_means(total, flows, self._X)
+        """Add the conditional means to total (n_columns, n), times flows (n_units, n); what is
+        added to observed cells is not read.
+        """
+        means = self._layer.conditional_moments(self._X)[0]
+        total += per_column(self._layer.scopes, flows[..., None] * means, len(total))
 
 
 def per_column(scopes: IntArray, values: FloatArray, n_columns: int) -> FloatArray:

@@ -5,7 +5,7 @@ Given the observed cells of a row, the factors are normal; everything follows fr
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -165,13 +165,20 @@ def _factor_roots(stack: FactorStack, patterns: BoolArray) -> tuple[FloatArray, 
 
 def factor_log_density(stack: FactorStack, X: FloatArray) -> FloatArray:
     """Log density of the observed cells of each row under each Gaussian, shape (K, n)."""
-    result = np.empty((stack.n_components, len(X)))
-    for block in factor_blocks(stack, X):
-        result[:, block.rows] = block_log_density(stack, block)
+    return log_density_of_blocks(stack, factor_blocks(stack, X), len(X))
+
+
+def log_density_of_blocks(
+    stack: FactorStack, blocks: Iterable[FactorBlock], n_rows: int
+) -> FloatArray:
+    """Log densities (K, n_rows) of rows by their blocks."""
+    result = np.empty((stack.n_components, n_rows))
+    for block in blocks:
+        result[:, block.rows] = _block_log_density(stack, block)
     return result
 
 
-def block_log_density(stack: FactorStack, block: FactorBlock) -> FloatArray:
+def _block_log_density(stack: FactorStack, block: FactorBlock) -> FloatArray:
     """Log densities (K, n) of a block by |x_o - m_o - W_o f|² / Ψ_o + |f|²: Woodbury's difference
     would lose digits at small noise.
     """
@@ -205,7 +212,7 @@ def factor_log_peak(stack: FactorStack, X: FloatArray) -> FloatArray:
         heights = -0.5 * (missing @ np.log(stack.noise_variances).T).T
         heights -= 0.5 * missing.sum(axis=1) * LOG_2PI
         heights -= half_log_complete[:, None] - block.half_log_precisions[:, block.pattern]
-        result[:, block.rows] = block_log_density(stack, block) + heights[stack.shape]
+        result[:, block.rows] = _block_log_density(stack, block) + heights[stack.shape]
     return result
 
 
@@ -213,38 +220,35 @@ def factor_mean(stack: FactorStack, X: FloatArray) -> FloatArray:
     """Rows with conditional means in place of missing cells, shape (K, n, d)."""
     result = np.empty((stack.n_components, *X.shape))
     for block in factor_blocks(stack, X):
-        cells = X[block.rows]
-        for k, g in enumerate(stack.shape):
-            means = stack.means[k] + block.factors[k].T @ stack.loadings[g].T
-            result[k, block.rows] = np.where(block.observed, cells, means)
+        result[:, block.rows] = _block_means(stack, X, block)
     return result
 
 
-def factor_weighted_mean(stack: FactorStack, X: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted sums (d, n) over the Gaussians of the conditional means of missing cells."""
-    result = stack.means.T @ weights
+def factor_moments(stack: FactorStack, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The same with the conditional variances of the missing cells, 0 where observed."""
+    means, variances = np.empty((2, stack.n_components, *X.shape))
     for block in factor_blocks(stack, X):
-        for k, g in enumerate(stack.shape):
-            result[:, block.rows] += stack.loadings[g] @ (weights[k, block.rows] * block.factors[k])
-    return result
+        means[:, block.rows] = _block_means(stack, X, block)
+        variances[:, block.rows] = _block_variances(stack, block)[stack.shape]
+    return means, variances
 
 
-def factor_variance(stack: FactorStack, X: FloatArray) -> FloatArray:
-    """Conditional variances of the missing cells, 0 where observed, shape (K, n, d)."""
-    result = np.empty((stack.n_components, *X.shape))
-    for block in factor_blocks(stack, X):
-        n_patterns = block.half_log_precisions.shape[1]
-        size = stack.n_factors
-        distinct = np.empty((len(stack.loadings), len(block.rows), stack.n_columns))
-        for g, (loadings, noise) in enumerate(
-            zip(stack.loadings, stack.noise_variances, strict=True)
-        ):
-            # Var = noise + |root · loading|²: no covariance matrix is formed
-            roots = block.roots[:, :, g].transpose(2, 0, 1).reshape(n_patterns * size, size)
-            spread = np.square(roots @ loadings.T).reshape(n_patterns, size, len(noise)).sum(axis=1)
-            distinct[g] = np.where(block.observed, 0.0, noise + spread[block.pattern])
-        result[:, block.rows] = distinct[stack.shape]
-    return result
+def _block_means(stack: FactorStack, X: FloatArray, block: FactorBlock) -> FloatArray:
+    """Conditional means (K, n, d) of the rows of a block."""
+    factors = block.factors.transpose(0, 2, 1)
+    means = stack.means[:, None] + factors @ stack.loadings.transpose(0, 2, 1)[stack.shape]
+    return np.where(block.observed, X[block.rows], means)
+
+
+def _block_variances(stack: FactorStack, block: FactorBlock) -> FloatArray:
+    """Conditional variances (G, n, d) of the rows of a block."""
+    size, _, n_distinct, n_patterns = block.roots.shape
+    # Var = noise + |root · loading|²: no covariance matrix is formed
+    roots = block.roots.transpose(2, 3, 0, 1).reshape(n_distinct, n_patterns * size, size)
+    spread = np.square(roots @ stack.loadings.transpose(0, 2, 1))
+    spread = spread.reshape(n_distinct, n_patterns, size, stack.n_columns).sum(axis=2)
+    variances = stack.noise_variances[:, None] + spread[:, block.pattern]
+    return np.where(block.observed, 0.0, variances)
 
 
 def factor_draw(
@@ -281,6 +285,26 @@ def factor_score(stack: FactorStack, X: FloatArray, weights: FloatArray) -> Floa
             pull = block.residuals[k] / stack.noise_variances[g]
             result[:, block.rows] -= (pull * own[k][:, None]).T
     return result
+
+
+class _FactorConditionals(Conditionals):
+    """Factors of the rows, which give densities and means at once."""
+
+    _layer: FactorGaussianLayer
+
+    def log_prob(self) -> FloatArray:
+        stack, cells = self._layer.gaussians, self._layer.cells(self._X)
+        self._blocks = list(factor_blocks(stack, cells))
+        return log_density_of_blocks(stack, self._blocks, len(cells))
+
+    def add_means(self, total: FloatArray, flows: FloatArray) -> None:
+        stack = self._layer.gaussians
+        means = stack.means.T @ flows
+        for block in self._blocks:
+            for k, g in enumerate(stack.shape):
+                weighted = flows[k, block.rows] * block.factors[k]
+                means[:, block.rows] += stack.loadings[g] @ weighted
+        total[self._layer.variables] += means
 
 
 class FactorGaussianLayer(MultivariateGaussianLayer):
@@ -321,12 +345,11 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
         return 4 * 8 * (self.scopes.size + len(self) * self.gaussians.n_factors)
 
     # Of the methods of the base, those that differ: the same queries, in the factors
-    _conditionals = Conditionals
+    _conditionals = _FactorConditionals
     _log_density = staticmethod(factor_log_density)
     _log_peak = staticmethod(factor_log_peak)
     _mean = staticmethod(factor_mean)
-    _weighted_mean = staticmethod(factor_weighted_mean)
-    _variance = staticmethod(factor_variance)
+    _moments = staticmethod(factor_moments)
     _complete = staticmethod(factor_draw)
     _score = staticmethod(factor_score)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs._gaussian_integrals import (
     complete,
+    conditional_moments,
     log_box_probability,
     log_density,
     log_peak,
@@ -38,9 +39,7 @@ from skcircuits.numerics._arrays import Rows, Scatter, float_array, is_finite, l
 from skcircuits.numerics._gaussian_stack import (
     GaussianStack,
     conditional_mean,
-    conditional_variance,
     sample_conditional,
-    weighted_mean,
 )
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.numerics._random import RandomNumbers
@@ -227,8 +226,9 @@ class MultivariateGaussianLayer(DifferentiableLayer):
     _log_density: ClassVar[Callable[..., FloatArray]] = staticmethod(log_density)
     _log_peak: ClassVar[Callable[..., FloatArray]] = staticmethod(log_peak)
     _mean: ClassVar[Callable[..., FloatArray]] = staticmethod(conditional_mean)
-    _weighted_mean: ClassVar[Callable[..., FloatArray]] = staticmethod(weighted_mean)
-    _variance: ClassVar[Callable[..., FloatArray]] = staticmethod(conditional_variance)
+    _moments: ClassVar[Callable[..., tuple[FloatArray, FloatArray]]] = staticmethod(
+        conditional_moments
+    )
     _complete: ClassVar[Callable[..., FloatArray]] = staticmethod(sample_conditional)
     _score: ClassVar[Callable[..., FloatArray]] = staticmethod(weighted_score)
 
@@ -261,11 +261,7 @@ class MultivariateGaussianLayer(DifferentiableLayer):
         return self._complete(self.gaussians, units, cells, rng)
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        cells = self.cells(X)
-        return self._mean(self.gaussians, cells), self._variance(self.gaussians, cells)
-
-    def add_means(self, total: FloatArray, flows: FloatArray, X: FloatArray) -> None:
-        total[self.variables] += self._weighted_mean(self.gaussians, self.cells(X), flows)
+        return self._moments(self.gaussians, self.cells(X))
 
     def given(self, X: FloatArray) -> Conditionals:
         return self._conditionals(self, X)

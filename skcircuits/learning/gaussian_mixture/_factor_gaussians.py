@@ -18,8 +18,8 @@ from skcircuits.circuits.inputs import FactorGaussian, FactorGaussianLayer, Inpu
 from skcircuits.circuits.inputs.factor_gaussian import (
     FactorBlock,
     FactorStack,
-    block_log_density,
     factor_blocks,
+    log_density_of_blocks,
 )
 from skcircuits.learning.expectation_maximization import (
     MIN_VARIANCE,
@@ -148,9 +148,7 @@ class FactorGaussians:
     def expect(self, numbers: FloatArray, groups: list[PatternGroup]) -> FactorExpectation:
         """Take the factors of each row given its observed cells."""
         blocks = list(factor_blocks(self.stack, numbers))
-        log_density = np.empty((self.stack.n_components, len(numbers)))
-        for block in blocks:
-            log_density[:, block.rows] = block_log_density(self.stack, block)
+        log_density = log_density_of_blocks(self.stack, blocks, len(numbers))
         return FactorExpectation(self, log_density, numbers, blocks)
 
     def join(self, parts: Sequence[Sums], factors: Sequence[float]) -> Sums:

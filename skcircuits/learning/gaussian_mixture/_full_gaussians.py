@@ -33,7 +33,7 @@ from skcircuits.numerics._gaussian_stack import (
     GaussianStack,
     PatternMaps,
     center_rows,
-    conditional_variance,
+    write_variances,
 )
 from skcircuits.numerics._patterns import PatternGroup
 from skcircuits.parallel import row_slices, single_threaded_blas
@@ -286,9 +286,11 @@ class FullExpectation:
 
     def moments(self, numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Conditional means and variances (K, n, c) of the rows, given as `numbers` (n, c)."""
-        stack = self.gaussians.stack
-        means = self.centered.transpose(0, 2, 1) + stack.means[:, None]
-        return means, conditional_variance(stack, numbers)
+        means = self.centered + self.gaussians.stack.means[:, :, None]
+        variances = np.zeros_like(means)
+        for block in self.blocks:
+            write_variances(variances, block)
+        return means.transpose(0, 2, 1), variances.transpose(0, 2, 1)
 
     def sums(self, responsibilities: FloatArray) -> Sums:
         """Expected counts (K,), means (K, c) and scatter, (K, c, c) or (c, c) where tied."""
