@@ -484,6 +484,8 @@ class Trials:
             both = zip(comparison.splits, self.splits, strict=True)
             self.splits = [(part, turns) for (part, _), (_, turns) in both]
         self.X, self.schema, self._table = X, schema, table
+        # Prior cells are cells of rows of mean weight
+        self._unit = table.weights.sum() / np.count_nonzero(~np.isnan(X).all(axis=1))
         self.criterion, self.seed, self.n_jobs = criterion, seed, n_jobs
         pairs = PairTables(X, schema.cardinalities)
         self._pairs = pairs if pairs.n_pairs and criterion == "log_likelihood" else None
@@ -655,7 +657,11 @@ class Trials:
         for i, (_, turns) in enumerate(self._splits_of(experts)):
             for k, turn in enumerate(turns):
                 predictions = [self._trials[expert][i].predictions[k] for expert in experts]
-                yield turn, turn.answers(predictions, self.criterion)
+                answers = turn.answers(predictions, self.criterion)
+                numbers, logs = (
+                    own / self._unit for own in (answers.number_weights, answers.log_weights)
+                )
+                yield turn, answers._replace(number_weights=numbers, log_weights=logs)
 
     def _splits_of(self, experts):
         """The splits on which all of some experts were tried."""

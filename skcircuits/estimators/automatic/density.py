@@ -87,6 +87,8 @@ class AutomaticDensity(CircuitDensity):
     table. It is added to the result afterwards: the number is divided at the thresholds, and each
     of its parts has the frequencies of the rows there. At most two numbers are divided in this way.
 
+    Weights of rows that are not all integers count relative to their mean.
+
     Parameters
     ----------
     families : "all" or list of {"gaussian_mixture", "latent_tree", "wmispn"}, default="all"
@@ -225,6 +227,12 @@ class AutomaticDensity(CircuitDensity):
             self.forest_weights_ = {}
         if self.selection == "log_likelihood":  # imputers never evaluate the whole mixture
             self.log_likelihood_ = self._mean_log_likelihood(rows)
+
+    def _training_rows(self, X, sample_weight):
+        rows = super()._training_rows(X, sample_weight)
+        # Priors of candidates are in rows; weights that are no counts may have any sum, such as one
+        is_count = rows.counts is rows.weight
+        return rows if is_count else replace(rows, weight=rows.weight / rows.weight.mean())
 
     def _add_new_integers(self, rows):
         # The densities have them already, and the columns of theirs that are codes have none

@@ -30,7 +30,7 @@ from skcircuits.protocols import MAX_INTEGER
 
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
 _MOST_NEW = 0.5  # rows of a new integer: fewer than of one that occurred once
-# Trees of all forests, least and most of each, and least rows of a leaf
+# Trees of all forests, least and most of each, and least rows of a leaf, and as much weight
 _N_TREES, _TREES_OF_EACH, _LEAF_ROWS = 120, (4, 12), 3
 FOREST_ROWS, MAX_FOREST_STATES = 2000, 100  # from which trees are learned, and of a column
 _N_TURNS = 6  # in which the cells of rows are hidden: few of them at once
@@ -235,9 +235,13 @@ class Forests:
             if len(known):
                 # Squared errors of indicators are the Gini impurity
                 indicators = (rows.X[known, j, None] == np.arange(size)).astype(np.float64)
-                sample = _without(ranks[known], j), indicators, rows.weight[known]
+                weights = rows.weight[known] / rows.weight[known].mean()
+                sample = _without(ranks[known], j), indicators, weights
+                # Sums of weights are rounded
+                least = min(0.5, (1.0 - 1e-9) * _LEAF_ROWS / len(known))
+                leaves = {"min_samples_leaf": _LEAF_ROWS, "min_weight_fraction_leaf": least}
                 forests.trees[j] = [
-                    ExtraTreeRegressor(min_samples_leaf=_LEAF_ROWS, random_state=seed + i).fit(
+                    ExtraTreeRegressor(**leaves, random_state=seed + i).fit(
                         *sample, check_input=False
                     )
                     for i in range(each)

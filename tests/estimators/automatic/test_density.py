@@ -310,6 +310,37 @@ def test_rows_without_weight_do_not_choose():
     assert isinstance(model.density_, HiddenChowLiuDensity)
 
 
+@pytest.mark.parametrize("selection", ["cells", "log_likelihood"])
+def test_weights_that_are_no_counts_may_have_any_sum(selection):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 3, 150)
+    X = np.column_stack([rng.normal(codes, 0.5), codes, (codes == 1) ^ (rng.random(150) < 0.1)])
+    X[rng.random(X.shape) < 0.2] = np.nan
+    weight = rng.random(150)
+    one, other = (
+        AutomaticDensity(selection=selection, categorical_features=[1, 2], random_state=0).fit(
+            X, sample_weight=unit * weight
+        )
+        for unit in (1.0, 2.0**-20)
+    )
+    assert other.forest_weights_ == one.forest_weights_
+    np.testing.assert_array_equal(other.score_samples(X), one.score_samples(X))
+
+
+def test_integer_weights_do_not_outweigh_the_prior_of_forests():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 3, (200, 2))
+    X = np.column_stack([rng.normal(size=200), codes, codes.sum(axis=1) % 3])
+    X[rng.random(X.shape) < 0.2] = np.nan
+    once, often = (
+        AutomaticDensity(selection="cells", categorical_features=[1, 2, 3], random_state=0)
+        .fit(X, sample_weight=np.full(200, weight))
+        .forest_weights_
+        for weight in (1.0, 1e6)
+    )
+    assert often.keys() == once.keys() == {1, 2, 3}
+
+
 def test_fits_to_some_of_the_rows_are_not_kept():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2)) @ rng.normal(size=(2, 6)) + rng.normal(size=(300, 6))

@@ -156,6 +156,21 @@ def test_forests_do_not_depend_on_units_of_numbers():
     np.testing.assert_array_equal(answers[2], answers[0])
 
 
+def test_leaves_of_forests_have_the_weight_of_three_rows():
+    X = with_exclusive_or(200)
+    weight = np.where(np.arange(200) < 100, 1e-3, 1.0)
+    counts = np.where(np.arange(200) < 100, 0.0, 1.0)  # rows of hardly any weight do not count
+    for unit in (1.0, 2.0**20):
+        rows = TrainingRows(X, unit * weight)
+        forests = Forests.grow(X, rows, {2: 2}, 10, seed=0)
+        ranks = np.column_stack([*forests._ranks(X).T[:2], np.zeros(200)]).astype(np.float32)
+        for tree in forests.trees[2]:
+            leaves = np.bincount(tree.apply(ranks), counts)
+            least = leaves[tree.tree_.children_left < 0].min()
+            # Three rows of mean weight .5005
+            assert 1.0 < least < 100.0
+
+
 def test_forests_of_constant_columns_and_of_columns_without_cells():
     X = np.column_stack([np.zeros(20), np.full(20, np.nan), np.arange(20.0)])
     rows = TrainingRows(X, np.ones(20))
