@@ -433,7 +433,9 @@ class BBISWeighter(
             distinct = problem.samples[problem.distinct_rows(gram.which)]
             log_prob = self._log_densities(distinct, "regularized thinning")
             # Curvatures are compared in the units of the kernel
-            axes = np.eye(distinct.shape[1]) if problem.units is None else problem.units.axes
+            axes = np.eye(distinct.shape[1])
+            if problem.units is not None:
+                axes = problem.units.stretch(axes).T
             curvature = positive_curvatures(self.target_, distinct, axes)
         chosen = thin_columns(
             gram,

@@ -19,10 +19,10 @@ coordinates for a bounded width (Rue and Held 2005).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from scipy import sparse
@@ -57,36 +57,43 @@ N_SPARSE_HESSIANS = 4
 FIRST_DAMPING, MAX_DAMPING = 0.01, 100.0
 
 
-class CoordinateMetric(Protocol):
-    """Interface of a metric for chains of (n, d) rows: ``x = m + stretch(z)``."""
+@dataclass(frozen=True)
+class CoordinateMetric(ABC):
+    """Coordinates z of rows x, (n, d), with ``x = center + stretch(z)``."""
+
+    center: FloatArray | float = field(default=0.0, kw_only=True)  # (d,)
 
     @property
-    def center(self) -> FloatArray | float:
-        """The point m, where z is zero."""
-
-    @property
+    @abstractmethod
     def variances(self) -> FloatArray:
         """Diagonal of the covariance, (d,)."""
 
+    @abstractmethod
     def stretch(self, z: FloatArray) -> FloatArray:
         """Give displacements z as displacements x."""
 
+    @abstractmethod
     def pull(self, scores: FloatArray) -> FloatArray:
         """Give gradients in x as gradients in z."""
 
-    def smooth(self, scores: FloatArray) -> FloatArray:
-        """Multiply with the covariance."""
-
+    @abstractmethod
     def learned(self, states: FloatArray) -> CoordinateMetric:
         """Give a metric with the covariance of many states, (n_states, d)."""
 
+    def smooth(self, scores: FloatArray) -> FloatArray:
+        """Multiply with the covariance."""
+        return self.stretch(self.pull(scores))
+
+    def inverse_transform(self, z: FloatArray) -> FloatArray:
+        """Give rows z as rows x."""
+        return self.center + self.stretch(z)
+
 
 @dataclass(frozen=True)
-class DiagonalMetric:
+class DiagonalMetric(CoordinateMetric):
     """A scale for every coordinate."""
 
     scales: FloatArray  # (d,)
-    center: FloatArray | float = 0.0
 
     @classmethod
     def of_particles(cls, particles: FloatArray) -> DiagonalMetric:
@@ -96,60 +103,49 @@ class DiagonalMetric:
 
     @property
     def variances(self) -> FloatArray:
-        """Squares of the scales."""
-        return self.scales**2
+        return np.square(self.scales)
 
     def stretch(self, z: FloatArray) -> FloatArray:
-        """Multiply with the scales."""
         return z * self.scales
 
-    pull = stretch
+    def pull(self, scores: FloatArray) -> FloatArray:
+        return scores * self.scales
 
     def curvature(self, hessian: FloatArray) -> FloatArray:
         """Give a negative Hessian in x as one in z."""
         return hessian * np.outer(self.scales, self.scales)
 
-    def smooth(self, scores: FloatArray) -> FloatArray:
-        """Multiply with the variances."""
-        return scores * self.variances
-
     def transform(self, particles: FloatArray) -> FloatArray:
         """Give rows x as rows z."""
         return (particles - self.center) / self.scales
 
-    def inverse_transform(self, particles: FloatArray) -> FloatArray:
-        """Give rows z as rows x."""
-        return self.center + self.stretch(particles)
-
     def learned(self, states: FloatArray) -> CoordinateMetric:
-        """Give the full metric where states are enough for it, else other scales."""
         if states.shape[1] > min(MAX_LEARNED, len(states) / STATES_PER_COORDINATE):
             return DiagonalMetric.of_particles(states)
         return Metric.of_particles(states)
 
 
 @dataclass(frozen=True)
-class Metric:
+class Metric(CoordinateMetric):
     """Centre m, units u and symmetric roots: ``z = inverse_root ((x - m) / u)``.
 
     Units are separate, because those of the coordinates may differ by many orders of magnitude.
     """
 
-    center: FloatArray  # (d,)
     units: FloatArray  # (d,)
     root: FloatArray  # (d, d)
     inverse_root: FloatArray  # (d, d)
 
     @classmethod
     def of_precision(
-        cls, center: FloatArray, precision: FloatArray, units: FloatArray | float = 1.0
+        cls, center: FloatArray | float, precision: FloatArray, units: FloatArray | float = 1.0
     ) -> Metric:
         """Of a matrix Q in units; eigenvalues below 1e-10 of the largest are raised."""
         own = 1.0 / np.sqrt(np.diag(precision))
         values, vectors = np.linalg.eigh(precision * np.outer(own, own))
         scales = np.sqrt(np.maximum(values, 1e-10 * values[-1]))
         root, inverse_root = (vectors / scales) @ vectors.T, (vectors * scales) @ vectors.T
-        return cls(center, units * own, root, inverse_root)
+        return cls(units * own, root, inverse_root, center=center)
 
     @classmethod
     def of_particles(cls, particles: FloatArray) -> Metric:
@@ -166,7 +162,7 @@ class Metric:
 
     def is_concave(self, probe: HessianProbe, rng: np.random.Generator) -> bool:
         """Tell whether the log density is concave at a few draws of the Gaussian."""
-        draws = self.inverse_transform(rng.standard_normal((N_HESSIANS, len(self.center))))
+        draws = self.inverse_transform(rng.standard_normal((N_HESSIANS, len(self.units))))
         scales = np.sqrt(self.variances)
         return all(
             np.linalg.eigvalsh(self.curvature(probe.mean(draw[None], scales)))[0] > 0
@@ -196,23 +192,15 @@ class Metric:
 
     @property
     def variances(self) -> FloatArray:
-        """Diagonal of Q^-1."""
         return self.units**2 * np.einsum("ij,ij->i", self.root, self.root)
 
     def stretch(self, z: FloatArray) -> FloatArray:
-        """Give displacements z as displacements x."""
         return z @ self.root * self.units
 
     def pull(self, scores: FloatArray) -> FloatArray:
-        """Give gradients in x as gradients in z."""
         return scores * self.units @ self.root
 
-    def smooth(self, scores: FloatArray) -> FloatArray:
-        """Multiply with Q^-1."""
-        return self.stretch(self.pull(scores))
-
     def learned(self, states: FloatArray) -> CoordinateMetric:
-        """Give a metric with the covariance of states, or this one where they are too few."""
         if states.shape[1] > len(states) / STATES_PER_COORDINATE:
             return self
         return Metric.of_particles(states)
@@ -220,10 +208,6 @@ class Metric:
     def transform(self, particles: FloatArray) -> FloatArray:
         """Give rows x as rows z."""
         return (particles - self.center) / self.units @ self.inverse_root
-
-    def inverse_transform(self, particles: FloatArray) -> FloatArray:
-        """Give rows z as rows x."""
-        return self.center + self.stretch(particles)
 
 
 def fit_metric(
@@ -238,7 +222,7 @@ def fit_metric(
     spread = start.std(axis=0)
     spread[spread == 0] = 1.0
     identity = np.eye(len(spread))
-    metric = Metric(start.mean(axis=0), spread, identity, identity)
+    metric = Metric(spread, identity, identity, center=start.mean(axis=0))
     with np.errstate(all="ignore"):
         for iteration in range(MAX_ITER):
             blend = 1.0 if iteration == 0 else 0.5
@@ -392,12 +376,11 @@ class HessianProbe:
 
 
 @dataclass(frozen=True)
-class SparseMetric:
+class SparseMetric(CoordinateMetric):
     """Precision Q = L L' in another order of coordinates: ``stretch(z) = L^-T z``."""
 
     band: FloatArray  # (width + 1, d), L by columns, the diagonal first
     order: IntArray  # (d,), the coordinate at each place
-    center: FloatArray | float = 0.0
 
     @classmethod
     def of_precision(cls, precision: sparse.csr_array) -> SparseMetric | None:
@@ -418,7 +401,7 @@ class SparseMetric:
 
     @cached_property
     def variances(self) -> FloatArray:
-        """Diagonal of Q^-1, from the end backwards (Takahashi, Fagan and Chen 1973)."""
+        # From the end backwards (Takahashi, Fagan and Chen 1973)
         width, d = len(self.band) - 1, self.band.shape[1]
         found = np.empty(d)
         # The covariance of the places that a column of L reaches.
@@ -437,19 +420,13 @@ class SparseMetric:
     @cached_property
     def standardized(self) -> DiagonalMetric:
         """Coordinates in units of the standard deviations, which keep the graph."""
-        return DiagonalMetric(np.sqrt(self.variances), self.center)
+        return DiagonalMetric(np.sqrt(self.variances), center=self.center)
 
     def stretch(self, z: FloatArray) -> FloatArray:
-        """Give displacements z as displacements x, (n, d)."""
         return self._back(dtbtrs(self._transposed, z.T, uplo="U")[0].T)
 
     def pull(self, scores: FloatArray) -> FloatArray:
-        """Give gradients in x as gradients in z."""
         return np.asarray(dtbtrs(self.band, scores[:, self.order].T, uplo="L")[0].T)
-
-    def smooth(self, scores: FloatArray) -> FloatArray:
-        """Multiply with Q^-1."""
-        return self.stretch(self.pull(scores))
 
     @cached_property
     def _transposed(self) -> FloatArray:
@@ -461,7 +438,7 @@ class SparseMetric:
         return above
 
     def learned(self, states: FloatArray) -> SparseMetric:
-        """Keep the metric: for very many coordinates, the Hessian is more accurate than chains."""
+        # For very many coordinates, the Hessian is more accurate than chains
         return self
 
     def _back(self, rows: FloatArray) -> FloatArray:

@@ -496,7 +496,7 @@ def preconditioned_field(
     n_jobs: int | None,
 ) -> Field:
     """One RBF kernel over all z, and linear kernels over those z that correlate most as x."""
-    d = len(metric.center)
+    d = len(metric.units)
     everything = Neighborhoods.complete(d)
     n_seen = max(1, int(PARTICLES_SEEN * n_particles))
     seen = everything if n_seen >= d else Neighborhoods.from_scopes(_closest(metric, n_seen))

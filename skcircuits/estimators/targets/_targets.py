@@ -18,6 +18,7 @@ from skcircuits.numerics._arrays import float_array, log_probs_at, spread_rows
 from skcircuits.numerics._optimization import separate_parts
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.particles._diagnosis import nodes_outside_blankets, some
+from skcircuits.particles._metric import DiagonalMetric
 from skcircuits.trees._chow_liu import chow_liu_tree
 from skcircuits.trees._trees import StateLayout
 
@@ -48,63 +49,33 @@ SINGLE_PRECISION = 0.01
 RULES = tuple(np.polynomial.legendre.leggauss(order) for order in (3, 5))
 
 
-@dataclass(frozen=True)
-class ColumnUnits:
-    """Standardised coordinates ``z = (x - mean) / standard_deviation``; by default x itself."""
-
-    mean: np.ndarray | float = 0.0  # (n_features,) or float
-    standard_deviation: np.ndarray | float = 1.0  # (n_features,) or float
-
-    @classmethod
-    def of(cls, X):
-        """Take the units from rows."""
-        mean, standard_deviation = X.mean(axis=0), X.std(axis=0)
-        # Rounding errors of the mean of a constant column are not a spread.
-        constant = standard_deviation <= 1e-12 * np.abs(mean)
-        spread = SPREAD_OF_CONSTANTS * np.where(mean == 0, 1.0, np.abs(mean))
-        return cls(mean, np.where(constant, spread, standard_deviation))
-
-    def transform(self, X):
-        """Give points in these coordinates."""
-        return (X - self.mean) / self.standard_deviation
-
-    def inverse_transform(self, Z):
-        """Give points in the original coordinates."""
-        return self.mean + self.standard_deviation * Z
-
-    def transform_scores(self, scores):
-        """Give gradients in these coordinates."""
-        return self.standard_deviation * scores
-
-    @property
-    def axes(self):
-        """Steps of x along each of these coordinates, (d, d) in columns."""
-        return np.diag(self.standard_deviation)
+def column_units(X):
+    """Standardised coordinates of the columns of rows."""
+    mean, standard_deviation = X.mean(axis=0), X.std(axis=0)
+    # Rounding errors of the mean of a constant column are not a spread.
+    constant = standard_deviation <= 1e-12 * np.abs(mean)
+    spread = SPREAD_OF_CONSTANTS * np.where(mean == 0, 1.0, np.abs(mean))
+    return DiagonalMetric(np.where(constant, spread, standard_deviation), center=mean)
 
 
 @dataclass(frozen=True)
 class Whitening:
     """Coordinates ``z = L^-1 (x - mean) / standard_deviation``, L L' the correlation of samples."""
 
-    units: ColumnUnits
+    units: DiagonalMetric
     root: np.ndarray  # (d, d), lower triangular
 
     @classmethod
     def of(cls, X):
         """Estimate the correlation from rows, shrunk towards zero if there are few."""
         n, d = X.shape
-        units = ColumnUnits.of(X)
+        units = column_units(X)
         standardized = units.transform(X)
         correlation = standardized.T @ standardized / n
         correlation *= n / (n + d)
         # Constant columns have no correlation either.
         correlation[np.diag_indices(d)] = 1.0
         return cls(units, np.linalg.cholesky(correlation))
-
-    @property
-    def axes(self):
-        """Steps of x along each of these coordinates, (d, d) in columns."""
-        return np.reshape(self.units.standard_deviation, (-1, 1)) * self.root
 
     def transform(self, X):
         """Give points in these coordinates."""
@@ -114,16 +85,20 @@ class Whitening:
         """Give points in the original coordinates."""
         return self.units.inverse_transform(Z @ self.root.T)
 
-    def transform_scores(self, scores):
+    def stretch(self, Z):
+        """Give displacements z as displacements x."""
+        return self.units.stretch(Z @ self.root.T)
+
+    def pull(self, scores):
         """Give gradients in these coordinates."""
-        return (self.units.standard_deviation * scores) @ self.root
+        return self.units.pull(scores) @ self.root
 
     def moment_residuals(self, X, scores):
         """Apply Stein's identity to the first two moments of each column, (n, 2 d)."""
         # With Σ the covariance of the samples, Σ s and 1 + x_i (Σ s)_i / Σ_ii have mean zero under
         # the target; where it is Gaussian with this covariance they are the distances of x from the
         # mean and of its square from the second moment
-        along = self.transform_scores(scores)
+        along = self.pull(scores)
         return np.hstack([along, 1.0 + self.units.transform(X) * (along @ self.root.T)])
 
     def variance_errors(self, X, scores, weights):
@@ -132,7 +107,7 @@ class Whitening:
         # Gaussian with this covariance, it is the relative error of the variance
         standardized = self.units.transform(X)
         centred = standardized - weights @ standardized
-        terms = 1.0 + centred * (self.transform_scores(scores) @ self.root.T)
+        terms = 1.0 + centred * (self.pull(scores) @ self.root.T)
         errors = weights @ terms
         return errors, np.sqrt(weights**2 @ (terms - errors) ** 2)
 
@@ -205,37 +180,25 @@ PENALTIES = np.geomspace(0.01, 0.8, 8)
 MIN_ROWS_FOR_LINKS = 4
 
 
-@dataclass(frozen=True)
-class SparseField:
-    """A Gaussian field over standardised columns, and its conversion to original units."""
-
-    units: ColumnUnits
-    standardized: GaussianMRF
-
-    def in_original_units(self):
-        """Give the field in the original units of the columns."""
-        scale = self.units.standard_deviation
-        precision = self.standardized.precision / np.outer(scale, scale)
-        return GaussianMRF(precision, precision @ self.units.mean)
-
-
-def learn_sparse_field(X):
-    """Learn a sparse Gaussian field in the units of the table."""
-    return learn_standardized_field(X).in_original_units()
+def in_original_units(field, units):
+    """Give a Gaussian field over standardised columns in the units of the table."""
+    precision = field.precision / np.outer(units.scales, units.scales)
+    return GaussianMRF(precision, precision @ units.center)
 
 
 def learn_standardized_field(X):
-    """Learn mean and sparse precision by the graphical lasso, penalty by cross-validation."""
+    """Learn a sparse Gaussian field by the graphical lasso, over standardised columns; units."""
     if len(X) < 2:
         raise ValueError(must("X", "have at least 2 rows to learn a field", n_samples=len(X)))
-    units = ColumnUnits.of(X)
+    units = column_units(X)
     standardized = units.transform(X)
+    # The penalty is chosen by cross-validation
     precision = np.eye(X.shape[1])
     # Constant columns have no spread in any unit
     varying = np.flatnonzero(standardized.std(axis=0) > 0.5)
     if varying.size > 1 and len(X) >= MIN_ROWS_FOR_LINKS:
         precision[np.ix_(varying, varying)] = _lasso_precision(standardized[:, varying])
-    return SparseField(units, GaussianMRF(precision, np.zeros(X.shape[1])))
+    return GaussianMRF(precision, np.zeros(X.shape[1])), units
 
 
 def _lasso_precision(standardized):
@@ -265,13 +228,11 @@ class StandardizedTarget:
     """A continuous target in standardised coordinates."""
 
     target: Any
-    units: ColumnUnits
+    units: DiagonalMetric
 
     def grad_log_prob(self, Z):
         """Compute the score in these coordinates."""
-        return self.units.standard_deviation * self.target.grad_log_prob(
-            self.units.inverse_transform(Z)
-        )
+        return self.units.pull(self.target.grad_log_prob(self.units.inverse_transform(Z)))
 
 
 def resolve_continuous_target(target, X):
@@ -280,21 +241,21 @@ def resolve_continuous_target(target, X):
     # of any scale
     if target is not None and not hasattr(target, "fit"):
         _refuse_gaps(target)
-        return target, target, ColumnUnits()
+        return target, target, DiagonalMetric(1.0)
     if X is None:
         raise ValueError(
             must("X", "hold data to learn the target from", "Pass a target or data.", X=X)
         )
     if target is None:
-        field = learn_standardized_field(X)
-        return field.in_original_units(), field.standardized, field.units
+        field, units = learn_standardized_field(X)
+        return in_original_units(field, units), field, units
     # FrozenEstimator insists on a y, others ignore it.
     density = clone(target).fit(X, None)
     if not hasattr(density, "grad_log_prob"):
         condition = "have grad_log_prob after fit"
         way_out = "GaussianMixtureDensity has it if all columns are numerical."
         raise ValueError(must("a density as target", condition, way_out, target=target))
-    units = ColumnUnits.of(X)
+    units = column_units(X)
     return density, StandardizedTarget(density, units), units
 
 
@@ -311,7 +272,7 @@ def _refuse_gaps(target):
 def learn_target(samples, is_categorical, cardinalities):
     """Learn a sparse Gaussian field of numbers, a Chow-Liu tree of labels."""
     if not is_categorical.any():
-        return learn_sparse_field(samples)
+        return in_original_units(*learn_standardized_field(samples))
     if not is_categorical.all():
         condition = "be all numeric or all categorical"
         way_out = "Pass a target for mixed tables."

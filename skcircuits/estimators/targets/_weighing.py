@@ -13,10 +13,10 @@ import numpy as np
 from scipy.special import softmax
 
 from skcircuits.estimators.targets._targets import (
-    ColumnUnits,
     GivenGradients,
     Whitening,
     are_divided,
+    column_units,
 )
 from skcircuits.estimators.targets._weighted_samples import (
     collapsed_discrepancy,
@@ -147,7 +147,7 @@ class WeighingProblem:
             return None
         if self.is_automatic and self._can_whiten:
             return self._whitening
-        return ColumnUnits.of(self.samples) if self.is_learned or self.is_automatic else None
+        return column_units(self.samples) if self.is_learned or self.is_automatic else None
 
     @property
     def _can_whiten(self):
@@ -159,7 +159,7 @@ class WeighingProblem:
         """Coordinates in which samples do not correlate; None too far from the target."""
         # Scores of samples that are astronomically far have squares that are no numbers
         whitening = Whitening.of(self.samples)
-        scores = whitening.transform_scores(self._scores)
+        scores = whitening.pull(self._scores)
         return whitening if np.abs(scores).max() < MAX_CELL else None
 
     @cached_property
@@ -173,7 +173,7 @@ class WeighingProblem:
         if self.units is None:
             return samples, self.target
         points = self.units.transform(samples)
-        scores = self.units.transform_scores(self._scores[self.possible])
+        scores = self.units.pull(self._scores[self.possible])
         return points, GivenGradients(points, scores)
 
     @cached_property
@@ -292,7 +292,7 @@ class WeighingProblem:
         if not (isinstance(self.target, GivenGradients) and self._can_whiten and self._whitening):
             return False
         points = self._whitening.transform(self.samples)
-        scores = self._whitening.transform_scores(self._scores)
+        scores = self._whitening.pull(self._scores)
         return are_divided(points, scores, weights)
 
     def diagnose(self, weights):
@@ -431,8 +431,7 @@ class WeighingProblem:
             return form
 
         def score(Z):
-            scores = self.searched.score(self.units.inverse_transform(Z))
-            return self.units.transform_scores(scores)
+            return self.units.pull(self.searched.score(self.units.inverse_transform(Z)))
 
         parts = separate_parts(score, self.units.transform(distinct))
         excess = np.eye(parts.max() + 1)[parts]
