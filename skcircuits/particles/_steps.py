@@ -40,13 +40,11 @@ from skcircuits.particles._metric import CoordinateMetric, HessianProbe, Metric
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
 from skcircuits.particles.directions import (
     Field,
-    KernelField,
-    LinearField,
-    SumField,
     centred_rows,
     for_each_chunk,
     kernel_sums,
     median_bandwidths,
+    rbf_and_linear_field,
     row_scales,
 )
 from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
@@ -230,7 +228,7 @@ class Block:
         if power != 1.0:
             scores = power * scores
         self._rows = centred_rows(seen, out=self._rows)
-        self._velocity = self._field.velocity(self._rows, scores, iteration)
+        self._velocity = self._field(self._rows, scores, iteration)
         return relative_force(self._rows, self._velocity)
 
     def discrepancy(self, halo: FloatArray | None = None) -> float:
@@ -500,9 +498,12 @@ def preconditioned_field(
     everything = Neighborhoods.complete(d)
     n_seen = max(1, int(PARTICLES_SEEN * n_particles))
     seen = everything if n_seen >= d else Neighborhoods.from_scopes(_closest(metric, n_seen))
-    return SumField(
-        (1.0, KernelField(everything, bandwidth_factor, n_jobs)),
-        (linear_weight, LinearField(seen, n_jobs)),
+    return rbf_and_linear_field(
+        everything,
+        seen,
+        bandwidth_factor=bandwidth_factor,
+        linear_weight=linear_weight,
+        n_jobs=n_jobs,
     )
 
 
@@ -544,7 +545,7 @@ def preconditioned_steps(
         scores = finite_scores(grad_log_prob, x)
         rows = centred_rows(z)
         pulled = np.ascontiguousarray(metric.pull(scores.T).T, dtype=start.dtype)
-        velocity = field.velocity(rows, pulled, iteration)
+        velocity = field(rows, pulled, iteration)
         if iteration % ITERATIONS_PER_LOOK == 0:
             last = best.least
             if best.look(discrepancy(x, scores), relative_force(rows, velocity)):

@@ -19,15 +19,14 @@ Every sum has the form Σ_k v_k K^i_kl for a few rows v, with K^i_kl = exp(-|x^k
 Kernel matrices are computed tile by tile in cache and never stored. Bandwidths follow the median
 rule: factor × (median distance in the scope)².
 
-A velocity field is an object with one method, ``velocity(rows, scores, iteration)``. Sums of
-kernels give sums of fields: `make_field` assembles the `kernel` of `GraphicalSVGDSampler`.
+A velocity field is a function of rows, scores and the number of the iteration. Sums of kernels give
+sums of fields: `make_field` assembles the `kernel` of `GraphicalSVGDSampler`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -266,84 +265,46 @@ def linear_direction(
     return direction
 
 
-class Field(Protocol):
-    """Interface of velocity fields."""
-
-    def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
-        """Give the velocity of every coordinate."""
+Field = Callable[[FloatArray, FloatArray, int], FloatArray]
 
 
-class KernelField:
-    """SVGD with fixed scopes and bandwidths by the median rule."""
+def kernel_field(
+    neighborhoods: Neighborhoods, bandwidth_factor: float = 1.0, n_jobs: int | None = None
+) -> Field:
+    """SVGD with fixed scopes and bandwidths by the median rule, measured every tenth iteration."""
+    bandwidths: FloatArray | None = None
 
-    def __init__(
-        self, neighborhoods: Neighborhoods, bandwidth_factor: float = 1.0, n_jobs: int | None = None
-    ) -> None:
-        self._neighborhoods = neighborhoods
-        self._bandwidth_factor = bandwidth_factor
-        self._n_jobs = n_jobs
-        self._bandwidths: FloatArray | None = None
-
-    def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
-        """Compute the direction; every tenth iteration measures the bandwidths again."""
-        if self._bandwidths is None or iteration % ITERATIONS_PER_BANDWIDTH == 0:
-            self._bandwidths = median_bandwidths(
-                rows, self._neighborhoods, factor=self._bandwidth_factor, n_jobs=self._n_jobs
+    def velocity(rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
+        nonlocal bandwidths
+        if bandwidths is None or iteration % ITERATIONS_PER_BANDWIDTH == 0:
+            bandwidths = median_bandwidths(
+                rows, neighborhoods, factor=bandwidth_factor, n_jobs=n_jobs
             )
-        return kernel_direction(rows, scores, self._neighborhoods, self._bandwidths, self._n_jobs)
+        return kernel_direction(rows, scores, neighborhoods, bandwidths, n_jobs)
+
+    return velocity
 
 
-class RandomField:
-    """Kernels over a few random neighbours each, drawn anew in every iteration."""
+def rbf_and_linear_field(
+    seen: Neighborhoods,
+    blanket: Neighborhoods,
+    *,
+    weight: float = 1.0,
+    bandwidth_factor: float,
+    linear_weight: float,
+    n_jobs: int | None,
+) -> Field:
+    """Weighted sum of an RBF kernel over scopes and a linear one; weights of zero cost nothing."""
+    kernel = kernel_field(seen, bandwidth_factor, n_jobs)
 
-    def __init__(self, scopes: RandomScopes, field_over: Callable[[Neighborhoods], Field]) -> None:
-        self._scopes = scopes
-        self._field_over = field_over
+    def velocity(rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
+        total = kernel(rows, scores, iteration) if weight else np.zeros_like(scores)
+        total *= weight
+        if linear_weight:
+            linear_direction(rows, scores, blanket, n_jobs, weight=linear_weight, out=total)
+        return total
 
-    def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
-        """Compute the direction under the neighbourhoods of this iteration."""
-        field = self._field_over(self._scopes.draw(iteration))
-        return field.velocity(rows, scores, iteration)
-
-
-class LinearField:
-    """The linear kernel on the blanket."""
-
-    def __init__(self, neighborhoods: Neighborhoods, n_jobs: int | None = None) -> None:
-        self._neighborhoods = neighborhoods
-        self._n_jobs = n_jobs
-
-    def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
-        """Compute the direction of the linear kernel."""
-        return linear_direction(rows, scores, self._neighborhoods, self._n_jobs)
-
-    def add_velocity(
-        self, rows: FloatArray, scores: FloatArray, weight: float, out: FloatArray
-    ) -> None:
-        """Add the direction to another, without an array of its own."""
-        linear_direction(rows, scores, self._neighborhoods, self._n_jobs, weight=weight, out=out)
-
-
-class SumField:
-    """A weighted sum of fields; those of weight zero cost nothing."""
-
-    def __init__(self, *terms: tuple[float, Field]) -> None:
-        self._terms = terms
-
-    def velocity(self, rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
-        """Add up the velocities."""
-        total: FloatArray | None = None
-        for weight, field in self._terms:
-            if not weight:
-                continue
-            if total is None:
-                total = field.velocity(rows, scores, iteration)
-                total *= weight
-            elif isinstance(field, LinearField):
-                field.add_velocity(rows, scores, weight, total)
-            else:
-                total += weight * field.velocity(rows, scores, iteration)
-        return np.zeros_like(scores) if total is None else total
+    return velocity
 
 
 def make_field(
@@ -357,28 +318,32 @@ def make_field(
     n_jobs: int | None = None,
 ) -> Field:
     """Assemble the velocity field of a kernel."""
-
-    def rbf_and_linear(
-        seen: Neighborhoods, blanket: Neighborhoods | None = None, weight: float = 1.0
-    ) -> Field:
-        return SumField(
-            (weight, KernelField(seen, bandwidth_factor, n_jobs)),
-            (linear_weight, LinearField(seen if blanket is None else blanket, n_jobs)),
-        )
-
+    over = partial(
+        rbf_and_linear_field,
+        bandwidth_factor=bandwidth_factor,
+        linear_weight=linear_weight,
+        n_jobs=n_jobs,
+    )
     everything = Neighborhoods.complete(graph.n_coordinates)
     # The linear term keeps to the blanket even where the RBF kernel sees everything: the blanket
     # is where the moments of the target are decided.
     if kernel in ("graphical", "global"):
-        return rbf_and_linear(graph if kernel == "graphical" else everything, graph)
+        return over(graph if kernel == "graphical" else everything, graph)
     if kernel not in ("random", "combine") or scopes is None:
         condition = "be 'graphical', 'global', or with scopes 'random' or 'combine'"
         raise ValueError(must("kernel", condition, kernel=kernel, scopes=scopes))
     # The global part sees the joint distribution, the local part keeps the variances.
-    local_weight = 1.0 if kernel == "random" else local_weight
-    local = RandomField(scopes, partial(rbf_and_linear, weight=local_weight))
-    remaining = KernelField(everything, bandwidth_factor, n_jobs)
-    return SumField((1.0, local), (1.0 - local_weight, remaining))
+    weight = 1.0 if kernel == "random" else local_weight
+    remaining = kernel_field(everything, bandwidth_factor, n_jobs)
+
+    def velocity(rows: FloatArray, scores: FloatArray, iteration: int) -> FloatArray:
+        drawn = scopes.draw(iteration)
+        total = over(drawn, drawn, weight=weight)(rows, scores, iteration)
+        if weight < 1.0:
+            total += (1.0 - weight) * remaining(rows, scores, iteration)
+        return total
+
+    return velocity
 
 
 def svgd_direction(

@@ -8,11 +8,10 @@ from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem
 from skcircuits.particles._steps import StepSchedule, total_discrepancy
 from skcircuits.particles.directions import (
-    KernelField,
-    LinearField,
     RandomScopes,
-    SumField,
     centred_rows,
+    kernel_field,
+    linear_direction,
     make_field,
 )
 
@@ -137,11 +136,8 @@ def test_fields_add():
     rows = centred_rows(np.random.default_rng(0).normal(size=(4, 9)))
     scores = np.random.default_rng(1).normal(size=(4, 9))
     graph = Neighborhoods.from_graph([[1], [2], [3], []])
-    terms = KernelField(graph), LinearField(graph)
-    parts = [term.velocity(rows, scores, 0) for term in terms]
-    total = SumField((1.0, terms[0]), (0.3, terms[1])).velocity(rows, scores, 0)
-    np.testing.assert_allclose(total, parts[0] + 0.3 * parts[1], rtol=1e-12)
-    made = make_field("graphical", graph, linear_weight=0.3).velocity(rows, scores, 0)
+    total = kernel_field(graph)(rows, scores, 0) + 0.3 * linear_direction(rows, scores, graph)
+    made = make_field("graphical", graph, linear_weight=0.3)(rows, scores, 0)
     np.testing.assert_allclose(made, total, rtol=1e-12)
 
 
@@ -150,12 +146,12 @@ def test_combine_divides_between_local_and_global(chain):
     scores = np.random.default_rng(1).normal(size=rows.shape)
     graph = Neighborhoods.from_graph(chain.neighbors)
     scopes = RandomScopes(chain.neighbors, n_neighbors=2, seed=0)
-    local = make_field("random", graph, scopes).velocity(rows, scores, 0)
-    everywhere = make_field("global", graph).velocity(rows, scores, 0)
+    local = make_field("random", graph, scopes)(rows, scores, 0)
+    everywhere = make_field("global", graph)(rows, scores, 0)
     for weight in (0.0, 0.25, 1.0):
         field = make_field("combine", graph, scopes, local_weight=weight)
         np.testing.assert_allclose(
-            field.velocity(rows, scores, 0), weight * local + (1 - weight) * everywhere, atol=1e-12
+            field(rows, scores, 0), weight * local + (1 - weight) * everywhere, atol=1e-12
         )
 
 
@@ -167,12 +163,12 @@ def test_unknown_kernels_and_missing_scopes_are_refused(kernel):
 
 def test_bandwidths_are_measured_every_tenth_iteration():
     graph, scores = Neighborhoods.complete(2), np.ones((2, 5))
-    field, rows = KernelField(graph), centred_rows(np.random.default_rng(0).normal(size=(2, 5)))
-    first = field.velocity(rows, scores, 0)
-    wide = field.velocity(3 * rows, scores, 1)
-    wide_measured = field.velocity(3 * rows, scores, 10)
+    field, rows = kernel_field(graph), centred_rows(np.random.default_rng(0).normal(size=(2, 5)))
+    first = field(rows, scores, 0)
+    wide = field(3 * rows, scores, 1)
+    wide_measured = field(3 * rows, scores, 10)
     assert not np.allclose(wide, wide_measured)
-    np.testing.assert_allclose(field.velocity(rows, scores, 20), first)
+    np.testing.assert_allclose(field(rows, scores, 20), first)
 
 
 def test_the_schedule_shrinks_steps_and_raises_powers():
