@@ -120,7 +120,7 @@ class ExpectedResponse:
         """Tell which rows have an exact mean, shape (n,)."""
         if self.draws_only:
             return np.zeros(len(rows), dtype=bool)
-        exact = has_few_completions(self.circuit, rows)
+        exact = self.has_few_completions(rows)
         if self.closed_form is not None:
             exact |= self.closed_form.covers(rows, with_variance=False)
         return exact
@@ -138,15 +138,15 @@ class ExpectedResponse:
             yield chosen, partial(_in_chunks, form, with_variance=with_variance)
             left &= ~chosen
         if not self.draws_only:
-            chosen = left & has_few_completions(self.circuit, rows)
-            yield chosen, partial(expectation_by_enumeration, self.response, self.circuit)
+            chosen = left & self.has_few_completions(rows)
+            yield chosen, self.by_enumeration
             left &= ~chosen
         if form is not None and not self.draws_only and with_variance:
             chosen = left & form.covers(rows, with_variance=False)
             # Means may have a closed form where variances have none
             yield chosen, partial(self._with_drawn_variance, form)
             left &= ~chosen
-        yield left, partial(self._by_draws, with_variance=with_variance)
+        yield left, partial(self.by_draws, with_variance=with_variance)
 
     def _of_complete_rows(self, rows: IncompleteRows) -> Expectation:
         """Predictions of the models, with zero variance."""
@@ -156,13 +156,108 @@ class ExpectedResponse:
     def _with_drawn_variance(self, form: ClosedForm, rows: IncompleteRows) -> Expectation:
         """Draw the variance only: the mean is the one that is given without it."""
         mean = _in_chunks(form, rows, with_variance=False)
-        drawn = self._by_draws(rows, with_variance=True)
+        drawn = self.by_draws(rows, with_variance=True)
         return replace(drawn, mean=mean.mean)
 
-    def _by_draws(self, rows: IncompleteRows, with_variance: bool) -> Expectation:
-        return expectation_by_draws(
-            self.response, self.circuit, rows, self.budget, with_variance=with_variance
+    def has_few_completions(self, rows: IncompleteRows) -> BoolArray:
+        """Tell which rows miss categories only, with few ways to complete them, shape (n,)."""
+        n_columns = rows.cells.shape[1]
+        log_states = np.array(
+            [np.log(self.circuit.cardinalities.get(j, np.inf)) for j in range(n_columns)]
         )
+        missing = np.isnan(rows.cells)
+        with np.errstate(invalid="ignore"):
+            total = np.where(missing, log_states, 0.0).sum(axis=1)
+        return np.asarray(total <= np.log(MAX_COMPLETIONS) + 1e-9)
+
+    def by_enumeration(self, rows: IncompleteRows) -> Expectation:
+        """Sum over all completions of each row, weighted by their probabilities."""
+        parts: list[tuple[IntArray, Expectation]] = []
+        for group in group_patterns(np.isnan(rows.cells)):
+            for number, missing in enumerate(group.missing):
+                own = group.rows[group.pattern == number]
+                sizes = [self.circuit.cardinalities[int(j)] for j in missing]
+                # All rows of a pattern share the list of completions: it is made once
+                cells = np.array(list(np.ndindex(*sizes)), dtype=np.float64)
+                n_bytes = len(cells) * rows.cells.shape[1] * BYTES_PER_CELL
+                for chunk in memory_bound_chunks(len(own), n_bytes):
+                    part = rows.take(own[chunk])
+                    parts.append((own[chunk], self._of_pattern(part, missing, cells)))
+        return Expectation.put_together(len(rows), parts)
+
+    def _of_pattern(
+        self, rows: IncompleteRows, missing: IntArray, states: FloatArray
+    ) -> Expectation:
+        """Expectation over the states of the columns that are missing in all these rows."""
+        n_states = len(states)
+        log_masses = self.circuit.log_prob(_completions(rows.evidence, missing, states))
+        masses = normalized(log_masses.reshape(n_states, len(rows)))
+        answers = self.response(_completions(rows.cells, missing, states))
+        answers = answers.reshape(n_states, len(rows), -1)
+        # Around the known mean: E[f²] - E[f]² would cancel where f hardly varies
+        mean = np.einsum("sn,snk->nk", masses, answers)
+        return Expectation.exact(mean, np.einsum("sn,snk->nk", masses, (answers - mean) ** 2))
+
+    def by_draws(self, rows: IncompleteRows, *, with_variance: bool = False) -> Expectation:
+        """Moments of distinct rows, by draws until errors are below `tol`."""
+        budget = self.budget
+        moments: _RunningMoments | None = None
+        rough = active = np.arange(len(rows))
+        for number, size in enumerate(budget.sizes()):
+            # A new shift of the lattices in each round: the points of two rounds must not coincide
+            seed = budget.seed + number
+            answers = self._round(rows.take(active), size, seed)
+            if moments is None:
+                moments = _RunningMoments(len(rows), answers.shape[-1], budget.scale)
+                mean, error = np.empty_like(moments.mean), np.empty_like(moments.mean)
+            moments.add(active, answers)
+            # Means do not depend on whether deviations are asked for, which may take more draws
+            mean[rough], error[rough] = moments.mean[rough], moments.standard_errors(rough)
+            rough = rough[(error[rough] > budget.tol).any(axis=1)]
+            # Rows that are accurate enough take no part in later, longer rounds
+            active = rough
+            if with_variance:
+                deviations = moments.errors_of_deviations(np.arange(len(rows)))
+                active = np.flatnonzero((np.maximum(error, deviations) > budget.tol).any(axis=1))
+            if not len(active):
+                break
+        assert moments is not None
+        if with_variance:
+            error = np.maximum(error, deviations)
+        return Expectation(mean, moments.variances(), error.max(axis=1))
+
+    def _round(self, rows: IncompleteRows, size: int, seed: int) -> FloatArray:
+        """Answers for one round of draws of all rows, shape (N_LATTICES, size, n, k)."""
+        n_draws = N_LATTICES * size
+        n_bytes = n_draws * rows.cells.shape[1] * BYTES_PER_CELL
+        chunks = list(memory_bound_chunks(len(rows), n_bytes, at_most=max(1, MAX_PAIRS // n_draws)))
+        # Streams belong to rows, not to chunks: results do not depend on the working memory
+        streams = LatticeStreams(rows.cells, seed, size)
+        parts = Parallel(n_jobs=self.budget.n_jobs, prefer="threads")(
+            delayed(self._answers)(rows.take(chunk), n_draws, streams.take(chunk))
+            for chunk in chunks
+        )
+        answers = np.concatenate(parts, axis=1)
+        return answers.reshape(N_LATTICES, size, *answers.shape[1:])
+
+    def _answers(self, rows: IncompleteRows, n_draws: int, streams: LatticeStreams) -> FloatArray:
+        """Answers for draws of some rows, shape (n_draws, n, k)."""
+        drawn = self.circuit.sample(n_draws, X=rows.evidence, random_state=streams)
+        completed = rows.completed(drawn)
+        with noting_draws():
+            answers = self.response(completed.reshape(-1, completed.shape[-1]))
+        if np.isnan(answers).any():
+            condition = "predict a number for all completed rows, but some have NaN"
+            way_out = (
+                "Choose parameters or a model with which every row has a prediction, and for a "
+                "transformed target an inverse that is defined for all numbers: those of power "
+                "transformers may not be, the one of logarithms is (func=np.log, "
+                "inverse_func=np.exp)."
+            )
+            raise ValueError(
+                must("estimator", condition, way_out, estimator=self.response.models[0])
+            )
+        return answers.reshape(n_draws, len(rows), -1)
 
 
 def _in_chunks(form: ClosedForm, rows: IncompleteRows, with_variance: bool) -> Expectation:
@@ -404,52 +499,6 @@ def _certainty_of(uncertainty: Uncertainty, answers: FloatArray) -> float:
     return float(uncertainty.certainty(mean) - uncertainty.bias(mean, variance))
 
 
-def has_few_completions(circuit: Circuit, rows: IncompleteRows) -> BoolArray:
-    """Tell which rows miss categories only, with few ways to complete them, shape (n,)."""
-    n_columns = rows.cells.shape[1]
-    log_states = np.array([np.log(circuit.cardinalities.get(j, np.inf)) for j in range(n_columns)])
-    missing = np.isnan(rows.cells)
-    with np.errstate(invalid="ignore"):
-        total = np.where(missing, log_states, 0.0).sum(axis=1)
-    return np.asarray(total <= np.log(MAX_COMPLETIONS) + 1e-9)
-
-
-def expectation_by_enumeration(
-    response: Response, circuit: Circuit, rows: IncompleteRows
-) -> Expectation:
-    """Sum a response over all completions of each row, weighted by their probabilities."""
-    parts: list[tuple[IntArray, Expectation]] = []
-    for group in group_patterns(np.isnan(rows.cells)):
-        for number, missing in enumerate(group.missing):
-            own = group.rows[group.pattern == number]
-            sizes = [circuit.cardinalities[int(j)] for j in missing]
-            # All rows of a pattern share the list of completions: it is made once
-            cells = np.array(list(np.ndindex(*sizes)), dtype=np.float64)
-            n_bytes = len(cells) * rows.cells.shape[1] * BYTES_PER_CELL
-            for chunk in memory_bound_chunks(len(own), n_bytes):
-                part = rows.take(own[chunk])
-                parts.append((own[chunk], _of_pattern(response, circuit, part, missing, cells)))
-    return Expectation.put_together(len(rows), parts)
-
-
-def _of_pattern(
-    response: Response,
-    circuit: Circuit,
-    rows: IncompleteRows,
-    missing: IntArray,
-    states: FloatArray,
-) -> Expectation:
-    """Expectation over the states of the columns that are missing in all these rows."""
-    n_states = len(states)
-    log_masses = circuit.log_prob(_completions(rows.evidence, missing, states))
-    masses = normalized(log_masses.reshape(n_states, len(rows)))
-    answers = response(_completions(rows.cells, missing, states))
-    answers = answers.reshape(n_states, len(rows), -1)
-    # Around the known mean: E[f²] - E[f]² would cancel where f hardly varies
-    mean = np.einsum("sn,snk->nk", masses, answers)
-    return Expectation.exact(mean, np.einsum("sn,snk->nk", masses, (answers - mean) ** 2))
-
-
 def _completions(cells: FloatArray, missing: IntArray, states: FloatArray) -> FloatArray:
     """Every row with every state, states slowest."""
     completed = np.repeat(cells[None], len(states), axis=0)
@@ -476,41 +525,6 @@ class DrawBudget:
             yield size
             left -= N_LATTICES * size
             size *= 2
-
-
-def expectation_by_draws(
-    response: Response,
-    circuit: Circuit,
-    rows: IncompleteRows,
-    budget: DrawBudget,
-    *,
-    with_variance: bool = False,
-) -> Expectation:
-    """Mean and variance of a response in distinct rows, by draws until errors are below `tol`."""
-    moments: _RunningMoments | None = None
-    rough = active = np.arange(len(rows))
-    for number, size in enumerate(budget.sizes()):
-        # A new shift of the lattices in each round: the points of two rounds must not coincide
-        seed = budget.seed + number
-        answers = _round(response, circuit, rows.take(active), size, seed, budget.n_jobs)
-        if moments is None:
-            moments = _RunningMoments(len(rows), answers.shape[-1], budget.scale)
-            mean, error = np.empty_like(moments.mean), np.empty_like(moments.mean)
-        moments.add(active, answers)
-        # Means do not depend on whether deviations are asked for, which may take more draws
-        mean[rough], error[rough] = moments.mean[rough], moments.standard_errors(rough)
-        rough = rough[(error[rough] > budget.tol).any(axis=1)]
-        # Rows that are accurate enough take no part in later, longer rounds
-        active = rough
-        if with_variance:
-            deviations = moments.errors_of_deviations(np.arange(len(rows)))
-            active = np.flatnonzero((np.maximum(error, deviations) > budget.tol).any(axis=1))
-        if not len(active):
-            break
-    assert moments is not None
-    if with_variance:
-        error = np.maximum(error, deviations)
-    return Expectation(mean, moments.variances(), error.max(axis=1))
 
 
 class _RunningMoments:
@@ -568,48 +582,3 @@ class _RunningMoments:
     def variances(self) -> FloatArray:
         """Variances of the response, shape (n, k)."""
         return self._squares / (self.n_draws - 1.0)
-
-
-def _round(
-    response: Response,
-    circuit: Circuit,
-    rows: IncompleteRows,
-    size: int,
-    seed: int,
-    n_jobs: int | None,
-) -> FloatArray:
-    """Answers for one round of draws of all rows, shape (N_LATTICES, size, n, k)."""
-    n_draws = N_LATTICES * size
-    n_bytes = n_draws * rows.cells.shape[1] * BYTES_PER_CELL
-    chunks = list(memory_bound_chunks(len(rows), n_bytes, at_most=max(1, MAX_PAIRS // n_draws)))
-    # Streams belong to rows, not to chunks: results do not depend on the working memory
-    streams = LatticeStreams(rows.cells, seed, size)
-    parts = Parallel(n_jobs=n_jobs, prefer="threads")(
-        delayed(_answers)(response, circuit, rows.take(chunk), n_draws, streams.take(chunk))
-        for chunk in chunks
-    )
-    answers = np.concatenate(parts, axis=1)
-    return answers.reshape(N_LATTICES, size, *answers.shape[1:])
-
-
-def _answers(
-    response: Response,
-    circuit: Circuit,
-    rows: IncompleteRows,
-    n_draws: int,
-    streams: LatticeStreams,
-) -> FloatArray:
-    """Answers for draws of some rows, shape (n_draws, n, k)."""
-    drawn = circuit.sample(n_draws, X=rows.evidence, random_state=streams)
-    completed = rows.completed(drawn)
-    with noting_draws():
-        answers = response(completed.reshape(-1, completed.shape[-1]))
-    if np.isnan(answers).any():
-        condition = "predict a number for all completed rows, but some have NaN"
-        way_out = (
-            "Choose parameters or a model with which every row has a prediction, and for a "
-            "transformed target an inverse that is defined for all numbers: those of power "
-            "transformers may not be, the one of logarithms is (func=np.log, inverse_func=np.exp)."
-        )
-        raise ValueError(must("estimator", condition, way_out, estimator=response.models[0]))
-    return answers.reshape(n_draws, len(rows), -1)

@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 from skcircuits.circuits import Circuit, Gaussian, MultivariateGaussian
 from skcircuits.predictions._closed_forms import IncompleteRows, Response
-from skcircuits.predictions._expected_response import MIN_DRAWS, DrawBudget, expectation_by_draws
+from skcircuits.predictions._expected_response import MIN_DRAWS, DrawBudget, ExpectedResponse
 
 NAN = np.nan
 CIRCUIT = Circuit(
@@ -38,7 +38,7 @@ def budget(**parameters):
 
 def test_moments_agree_with_closed_forms():
     incomplete = rows([[0.5, NAN], [NAN, NAN], [NAN, -1.0]])
-    found = expectation_by_draws(response(), CIRCUIT, incomplete, budget())
+    found = ExpectedResponse(response(), CIRCUIT, budget()).by_draws(incomplete)
     assert (found.error <= 0.02).all()
     np.testing.assert_allclose(
         found.mean[:, 0], CIRCUIT.expectation(incomplete.cells).sum(axis=1), atol=0.06
@@ -59,7 +59,7 @@ def test_errors_are_as_large_as_promised():
     incomplete = rows(np.column_stack([first, np.full(400, NAN)]))
     # The scale leaves the sum out of the error
     only = budget(max_draws=64, tol=0.0, scale=np.array([1e9, 1.0]))
-    found = expectation_by_draws(response(), circuit, incomplete, only)
+    found = ExpectedResponse(response(), circuit, only).by_draws(incomplete)
     assert found.error.max() > 0
     errors = found.mean[:, 1] - norm.sf(1.0)
     spread = np.sqrt(np.mean(errors**2))
@@ -77,19 +77,23 @@ def test_draws_stop_at_the_tolerance():
             return Model.predict(X)
 
     counting = Response([Counting()], "predict", lambda encoded: encoded)
-    expectation_by_draws(counting, CIRCUIT, rows([[NAN, NAN]] * 10), budget(tol=1e9))
+    ExpectedResponse(counting, CIRCUIT, budget(tol=1e9)).by_draws(rows([[NAN, NAN]] * 10))
     assert sum(calls) == 10 * MIN_DRAWS
     calls.clear()
-    expectation_by_draws(counting, CIRCUIT, rows([[NAN, NAN]]), budget(max_draws=1000, tol=0.0))
+    ExpectedResponse(counting, CIRCUIT, budget(max_draws=1000, tol=0.0)).by_draws(
+        rows([[NAN, NAN]])
+    )
     assert 900 < sum(calls) <= 1000
 
 
 def test_draws_are_keyed_by_the_row():
     table = [[0.5, NAN], [NAN, NAN], [NAN, -1.0]]
-    all_rows = expectation_by_draws(response(), CIRCUIT, rows(table), budget(max_draws=64))
-    one_row = expectation_by_draws(response(), CIRCUIT, rows(table[2:]), budget(max_draws=64))
+    all_rows = ExpectedResponse(response(), CIRCUIT, budget(max_draws=64)).by_draws(rows(table))
+    one_row = ExpectedResponse(response(), CIRCUIT, budget(max_draws=64)).by_draws(rows(table[2:]))
     np.testing.assert_allclose(all_rows.mean[2:], one_row.mean, rtol=1e-12)
-    other = expectation_by_draws(response(), CIRCUIT, rows(table), budget(max_draws=64, seed=9))
+    other = ExpectedResponse(response(), CIRCUIT, budget(max_draws=64, seed=9)).by_draws(
+        rows(table)
+    )
     assert (all_rows.mean[:, 0] != other.mean[:, 0]).all()
 
 
@@ -103,7 +107,7 @@ def test_integers_are_drawn_as_integers():
 
     watching = Response([Watching()], "predict", lambda encoded: encoded)
     incomplete = rows([[0.25, NAN]], is_integral=[True, True])
-    expectation_by_draws(watching, CIRCUIT, incomplete, budget(max_draws=64))
+    ExpectedResponse(watching, CIRCUIT, budget(max_draws=64)).by_draws(incomplete)
     cells = np.vstack(seen)
     assert (cells[:, 0] == 0.25).all()
     assert (cells[:, 1] == np.rint(cells[:, 1])).all()
@@ -121,7 +125,7 @@ def test_answers_that_rarely_differ_are_not_taken_for_constant():
     jumps = Response([Jump()], "predict", lambda encoded: encoded)
     incomplete = rows(np.column_stack([np.linspace(-1.0, 1.0, 200), np.full(200, NAN)]))
     for tol in (0.05, 0.005):
-        found = expectation_by_draws(jumps, circuit, incomplete, budget(tol=tol))
+        found = ExpectedResponse(jumps, circuit, budget(tol=tol)).by_draws(incomplete)
         relative = (found.mean[:, 0] - rare) / found.error
         assert np.sqrt(np.mean(relative**2)) < 1.3
         assert (found.error <= tol).all()
@@ -131,8 +135,8 @@ def test_draws_go_on_until_deviations_are_known():
     circuit = Circuit(Gaussian(0, 0.0, 1.0) * Gaussian(1, 0.0, 1.0))
     incomplete = rows(np.column_stack([np.linspace(-1.0, 1.0, 100), np.full(100, NAN)]))
     steps = budget(tol=0.03, scale=np.array([2.0, 1.0]))
-    plain = expectation_by_draws(response(), circuit, incomplete, steps)
-    found = expectation_by_draws(response(), circuit, incomplete, steps, with_variance=True)
+    plain = ExpectedResponse(response(), circuit, steps).by_draws(incomplete)
+    found = ExpectedResponse(response(), circuit, steps).by_draws(incomplete, with_variance=True)
     np.testing.assert_array_equal(found.mean, plain.mean)  # whether deviations are asked or not
     above = norm.sf(1.0)
     truth = np.array([1.0, np.sqrt(above * (1.0 - above))])

@@ -6,8 +6,8 @@ import pytest
 from skcircuits.predictions._closed_forms import IncompleteRows, Response
 from skcircuits.predictions._expected_response import (
     MAX_COMPLETIONS,
-    expectation_by_enumeration,
-    has_few_completions,
+    DrawBudget,
+    ExpectedResponse,
 )
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import random_circuit, random_rows
@@ -24,13 +24,14 @@ def test_all_completions(seed):
     circuit = random_circuit(seed, discrete=True)
     X = random_rows(np.random.default_rng(seed), circuit, 12)
     rows = IncompleteRows(X, X, np.zeros(X.shape[1], dtype=bool))
-    few = has_few_completions(circuit, rows)
+    response = Response([Model()], "predict", lambda encoded: encoded)
+    expected_response = ExpectedResponse(response, circuit, DrawBudget(0, 0.0, 1.0, 0))
+    few = expected_response.has_few_completions(rows)
     sizes = [
         np.prod([circuit.cardinalities[j] for j in np.flatnonzero(np.isnan(row))]) for row in X
     ]
     np.testing.assert_array_equal(few, np.array(sizes) <= MAX_COMPLETIONS)
-    response = Response([Model()], "predict", lambda encoded: encoded)
-    found = expectation_by_enumeration(response, circuit, rows.take(few))
+    found = expected_response.by_enumeration(rows.take(few))
     for row, mean, variance in zip(X[few], found.mean, found.variance):
         completions = Completions(circuit, row)
         expected = completions.expectation(Model.predict)
