@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
@@ -189,11 +190,14 @@ def _checked(values: ArrayLike, shape: tuple[int, ...], name: str) -> FloatArray
     return array
 
 
-def import_extra(module: str, extra: str) -> ImportError:
-    """Make the error for a library that is not installed."""
-    return ImportError(
-        must(module, "be installed", f"pip install 'skcircuits[{extra}]'", installed=False)
-    )
+@contextmanager
+def needs_extra(module: str, extra: str) -> Iterator[None]:
+    """Import a library within, or say how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        way_out = f"pip install 'skcircuits[{extra}]'"
+        raise ImportError(must(module, "be installed", way_out, installed=False)) from error
 
 
 # Rows that take as long as one; beyond, four numbers of rows per power of two are compiled.
@@ -302,10 +306,8 @@ def from_jax(
     >>> target = from_jax(lambda x: -0.5 * (x**2).sum())  # doctest: +SKIP
     >>> GraphicalSVGDSampler(target=target).fit(start)  # doctest: +SKIP
     """
-    try:
+    with needs_extra("jax", "jax"):
         import jax
-    except ImportError as error:
-        raise import_extra("jax", "jax") from error
 
     def in_double_precision(function: Callable[[Any], Any]) -> Callable[[FloatArray], FloatArray]:
         batched = jax.jit(jax.vmap(function))
@@ -366,10 +368,8 @@ def from_torch(
     >>> from skcircuits.targets import from_torch
     >>> target = from_torch(lambda x: -0.5 * (x**2).sum(dim=1))  # doctest: +SKIP
     """
-    try:
+    with needs_extra("torch", "torch"):
         import torch
-    except ImportError as error:
-        raise import_extra("torch", "torch") from error
 
     def values(rows: Any) -> Any:
         found = log_density(rows)

@@ -10,7 +10,7 @@ import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import FloatArray
-from skcircuits.targets.functions import SiteTarget, from_jax, import_extra
+from skcircuits.targets.functions import SiteTarget, from_jax, needs_extra
 
 
 def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> SiteTarget:
@@ -45,12 +45,10 @@ def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> SiteTa
     >>> sampler = GraphicalSVGDSampler(target=target).fit(start)  # doctest: +SKIP
     >>> target.to_sites(sampler.particles_)["scale"]  # doctest: +SKIP
     """
-    try:
+    with needs_extra("numpyro", "jax"):
         import jax
         from jax.flatten_util import ravel_pytree
         from numpyro.infer.util import initialize_model, unconstrain_fn
-    except ImportError as error:
-        raise import_extra("numpyro", "jax") from error
 
     with jax.enable_x64(True):
         # As arrays of JAX: of NumPy's it caches programs that do not tell the precisions apart,
@@ -147,10 +145,8 @@ def from_pymc(model: Any) -> SiteTarget:
     ...     pymc.Normal("y", 0.0, scale, observed=data)
     >>> target = from_pymc(model)  # doctest: +SKIP
     """
-    try:
+    with needs_extra("pymc", "pymc"):
         import pymc  # noqa: F401
-    except ImportError as error:
-        raise import_extra("pymc", "pymc") from error
     if model.discrete_value_vars:
         raise ValueError(
             must(

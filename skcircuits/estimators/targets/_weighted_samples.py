@@ -15,7 +15,7 @@ from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.stein import stein_discrepancy
 from skcircuits.stein._targets import is_continuous, log_probabilities, state_counts
 from skcircuits.stein.gram import distinct_gram
-from skcircuits.targets.functions import import_extra
+from skcircuits.targets.functions import needs_extra
 
 # Completions of a row that are enumerated.
 _MAX_COMPLETIONS = 4096
@@ -268,10 +268,8 @@ def draws_of_rows(target, rows, names):
 
 def to_inference_data(draws, weights=None, **attributes):
     """Write draws as InferenceData or DataTree, depending on the version of ArviZ."""
-    try:
+    with needs_extra("arviz", "arviz"):
         arviz = import_module("arviz")
-    except ImportError as error:
-        raise import_extra("arviz", "arviz") from error
     groups = {"posterior": _by_chain(draws.sites, draws.shape)}
     if weights is not None:
         groups["sample_stats"] = _by_chain({"weight": weights}, draws.shape)
@@ -290,10 +288,8 @@ def _by_chain(sites, shape):
 
 def summarize(draws, weights, quantiles):
     """Make a dataframe with a row for every number of every site."""
-    try:
+    with needs_extra("pandas", "arviz"):
         import pandas as pd
-    except ImportError as error:
-        raise import_extra("pandas", "arviz") from error
     quantiles = np.atleast_1d(float_array(quantiles, "quantiles"))
     if quantiles.ndim > 1 or not ((quantiles >= 0) & (quantiles <= 1)).all():
         raise ValueError(must("quantiles", "be numbers between 0 and 1", quantiles=quantiles))
