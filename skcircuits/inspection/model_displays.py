@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ LEVEL = 0.05
 MAX_PARTS = 40
 
 
+@dataclass(eq=False, repr=False)
 class CircuitDisplay(Display):
     """Drawing of a circuit: its units, or its regions if there are many units.
 
@@ -62,26 +64,22 @@ class CircuitDisplay(Display):
     '1 variable, 3 units'
     """
 
-    def __init__(
-        self,
-        circuit: Circuit,
-        *,
-        detail: Literal["auto", "units", "regions"] = "auto",
-        feature_names: Sequence[str] | None = None,
-    ) -> None:
-        require_choice("auto", "units", "regions", detail=detail)
+    circuit: Circuit
+    _: KW_ONLY
+    detail: Literal["auto", "units", "regions"] = "auto"
+    feature_names: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        require_choice("auto", "units", "regions", detail=self.detail)
+        circuit, names = self.circuit, self.feature_names
         if not isinstance(circuit, Circuit):
             owner = "Pass its circuit_." if hasattr(circuit, "circuit_") else ""
             way_out = owner or "Circuit(unit) makes one of its root unit."
             raise TypeError(must("circuit", "be a Circuit", way_out, circuit=circuit))
-        self.circuit = circuit
         # Names stand at the indices of variables, of which a circuit may leave some out
-        n_named = max(circuit.variables) + 1 if feature_names is None else len(feature_names)
-        if n_named <= max(circuit.variables):
+        if names is not None and len(names) <= max(circuit.variables):
             condition = f"name all variables up to {max(circuit.variables)}"
-            raise ValueError(must("feature_names", condition, feature_names=feature_names))
-        self.detail = detail
-        self.feature_names = feature_names
+            raise ValueError(must("feature_names", condition, feature_names=names))
 
     @classmethod
     def from_circuit(
@@ -196,6 +194,7 @@ def _plot_regions(ax: Any, drawing: Drawing) -> None:
         fit_labels(ax, [ax.annotate(n.label, (n.x, n.y), **shift, **below) for n in drawing.nodes])
 
 
+@dataclass(eq=False, repr=False)
 class EdgeMarginalsDisplay:
     """Probabilities that pairs of columns are edges, as a heat map or as a graph.
 
@@ -223,14 +222,15 @@ class EdgeMarginalsDisplay:
     3
     """
 
-    def __init__(self, edge_marginals: FloatArray, feature_names: Sequence[str]) -> None:
-        edge_marginals = np.asarray(edge_marginals, dtype=float)
-        n_columns = len(feature_names)
-        if edge_marginals.shape != (n_columns, n_columns):
+    edge_marginals: FloatArray
+    feature_names: Sequence[str]
+
+    def __post_init__(self) -> None:
+        self.edge_marginals = np.asarray(self.edge_marginals, dtype=float)
+        n_columns = len(self.feature_names)
+        if self.edge_marginals.shape != (n_columns, n_columns):
             condition = f"be a probability for each pair of the {n_columns} columns"
-            raise ValueError(must("edge_marginals", condition, shape=edge_marginals.shape))
-        self.edge_marginals = edge_marginals
-        self.feature_names = feature_names
+            raise ValueError(must("edge_marginals", condition, shape=self.edge_marginals.shape))
 
     @classmethod
     def from_estimator(
@@ -318,6 +318,7 @@ class EdgeMarginalsDisplay:
         self.ax_.axis("off")
 
 
+@dataclass(eq=False, repr=False)
 class SteinDiagnosisDisplay(Display):
     """Excess of the Stein discrepancy of samples for each part, with small p-values highlighted.
 
@@ -351,8 +352,7 @@ class SteinDiagnosisDisplay(Display):
     3
     """
 
-    def __init__(self, diagnosis: SteinDiagnosis) -> None:
-        self.diagnosis = diagnosis
+    diagnosis: SteinDiagnosis
 
     @classmethod
     def from_samples(
@@ -450,6 +450,7 @@ class SteinDiagnosisDisplay(Display):
         self.ax_.set_title(f"whole model: p = {found.pvalue:.2g}{more}")
 
 
+@dataclass(eq=False, repr=False)
 class LossCurveDisplay(Display):
     """Training and validation log-likelihood against the iterations of a fit.
 
@@ -481,18 +482,14 @@ class LossCurveDisplay(Display):
     2
     """
 
-    def __init__(
-        self,
-        loss_curve: Sequence[float],
-        validation_scores: Sequence[float] = (),
-        *,
-        step: str = "pass over the rows",
-    ) -> None:
-        if not len(loss_curve) and not len(validation_scores):
-            raise ValueError(must("loss_curve", "hold a loss per pass", loss_curve=loss_curve))
-        self.loss_curve = loss_curve
-        self.validation_scores = validation_scores
-        self.step = step
+    loss_curve: Sequence[float]
+    validation_scores: Sequence[float] = ()
+    _: KW_ONLY
+    step: str = "pass over the rows"
+
+    def __post_init__(self) -> None:
+        if not len(self.loss_curve) and not len(self.validation_scores):
+            raise ValueError(must("loss_curve", "hold a loss per pass", loss_curve=self.loss_curve))
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **line_kw: Any) -> LossCurveDisplay:

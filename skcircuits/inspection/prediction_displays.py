@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ _SCORE_NAMES = {r2_score: "R²", accuracy_score: "accuracy"}
 RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
+@dataclass(eq=False, repr=False)
 class DensityDisplay(Display):
     """Marginal or conditional density of one or two columns of a table.
 
@@ -65,18 +67,11 @@ class DensityDisplay(Display):
     'x1'
     """
 
-    def __init__(
-        self,
-        density: Any,
-        columns: str | int | Sequence[str | int],
-        *,
-        rows: Any = None,
-        given: Any = None,
-    ) -> None:
-        self.density = density
-        self.columns = columns
-        self.rows = rows
-        self.given = given
+    density: Any
+    columns: str | int | Sequence[str | int]
+    _: KW_ONLY
+    rows: Any = None
+    given: Any = None
 
     @classmethod
     def from_estimator(
@@ -291,6 +286,7 @@ def _circuit_of(density: Any) -> Circuit:
     return density.circuit_
 
 
+@dataclass(eq=False, repr=False)
 class ExpectedPredictionDisplay(Display):
     """Curves of predictions or scores against the amount of missing values, with bands.
 
@@ -331,24 +327,19 @@ class ExpectedPredictionDisplay(Display):
     11
     """
 
-    def __init__(
-        self,
-        x: Sequence[float] | Sequence[str],
-        curves: Mapping[str, FloatArray],
-        spreads: Mapping[str, FloatArray] | None = None,
-        *,
-        xlabel: str = "",
-        ylabel: str = "",
-    ) -> None:
-        for name, heights in {**curves, **(spreads or {})}.items():
-            if len(heights) != len(x):
-                condition = f"have one height for each of the {len(x)} places of x"
+    x: Sequence[float] | Sequence[str]
+    curves: Mapping[str, FloatArray]
+    spreads: Mapping[str, FloatArray] | None = None
+    _: KW_ONLY
+    xlabel: str = ""
+    ylabel: str = ""
+
+    def __post_init__(self) -> None:
+        self.spreads = self.spreads or {}
+        for name, heights in {**self.curves, **self.spreads}.items():
+            if len(heights) != len(self.x):
+                condition = f"have one height for each of the {len(self.x)} places of x"
                 raise ValueError(must(f"curve {name!r}", condition, n_heights=len(heights)))
-        self.x = x
-        self.curves = curves
-        self.spreads = {} if spreads is None else spreads
-        self.xlabel = xlabel
-        self.ylabel = ylabel
 
     @classmethod
     def from_estimator(
