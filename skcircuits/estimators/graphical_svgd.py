@@ -1,6 +1,7 @@
 """Graphical Stein variational gradient descent for continuous graphical models."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from numbers import Real
 from typing import Any
@@ -50,7 +51,7 @@ from skcircuits.parallel import Parallel, dask_client, delayed, single_threaded_
 from skcircuits.particles._metric import Metric, SparseMetric
 from skcircuits.particles._neighborhoods import index_lists
 from skcircuits.particles._problem import SVGDProblem
-from skcircuits.particles._steps import NOTHING_KEPT, CorrectedSnapshot, StepSchedule, SVGDState
+from skcircuits.particles._steps import NOTHING_KEPT, Snapshot, StepSchedule, SVGDState
 from skcircuits.tabular._columns import refuse_extremes
 
 # Limits of preconditioner="auto": dense matrices of more coordinates cost more than they save, and
@@ -521,7 +522,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         has_warned = warn_of_faults(found, self, self.corrected_, names)
         if self.corrected_:
             particles = found.corrected().astype(self.dtype)
-            state = replace(state, snapshot=CorrectedSnapshot(particles, state.variance_change))
+            change = partial(float, state.variance_change)
+            state = replace(state, snapshot=Snapshot(partial(np.asarray, particles), change))
         # Ascents along a funnel do not arrive either; all ways together are many numbers.
         is_known = found.draws is not None or found.is_connected or has_warned
         if not is_known and problem.n_coordinates <= MAX_COORDINATES:

@@ -48,6 +48,7 @@ from skcircuits.particles._steps import (
     Block,
     Cloud,
     PartialTarget,
+    Snapshot,
     StepSchedule,
     SVGDState,
     dependence_graph,
@@ -83,7 +84,7 @@ MAX_DRAWN_FROM = 30
 GAUSSIAN_ERROR = 1e-3
 
 
-class DaskCloud:
+class DaskCloud(Cloud):
     """Particles cut into as many blocks as a client has workers."""
 
     def __init__(
@@ -125,34 +126,30 @@ class DaskCloud:
         self._actors = [future.result() for future in placed]
 
     def measure(self, iteration: int, power: float) -> float:
-        """Compute velocities; the relative force."""
         forces = np.array(self._ask_with_halos("measure", self._surface, iteration, power))
         sizes = [moved.size for moved in self._moved]
         # Forces are root mean squares over the block's own coordinates
         return float(np.sqrt(np.average(forces**2, weights=sizes)))
 
     def discrepancy(self) -> float:
-        """Measure the distance of the particles from the target."""
         return float(sum(self._ask_with_halos("discrepancy", self._surface)))
 
     def move(self, step_size: float) -> None:
-        """Follow the velocities."""
         self._shift(step_size)
 
     def keep(self) -> Callable[[], float]:
-        """Remember where the particles are; the function gives their discrepancy."""
         self.ask("keep")
         # Workers have only the particles that were kept last.
         surface = self._surface.copy()
         return lambda: float(sum(self._ask_with_halos("kept_discrepancy", surface)))
 
     def restore(self) -> None:
-        """Go back there, without a memory of the steps since."""
         self._shift(None)
 
-    def snapshot(self) -> DaskSnapshot:
-        """Give the current particles, which stay on the workers until they are needed."""
-        return DaskSnapshot(self, self._n_moves)
+    def snapshot(self) -> Snapshot:
+        # The particles stay on the workers until they are needed, for one more step at most
+        particles = partial(self.gather, self._n_moves)
+        return Snapshot(particles, lambda: max(self.ask("variance_change")))
 
     def gather(self, n_moves: int) -> FloatArray:
         """Collect the particles as they are after some moves, (n_particles, n_coordinates)."""
@@ -180,24 +177,6 @@ class DaskCloud:
             for actor, halo in zip(self._actors, self._halos)
         ]
         return [future.result() for future in futures]
-
-
-@dataclass(frozen=True)
-class DaskSnapshot:
-    """Particles that workers keep for one more step."""
-
-    cloud: DaskCloud
-    n_moves: int
-
-    @cached_property
-    def particles(self) -> FloatArray:
-        """All of them, (n_particles, n_coordinates)."""
-        return self.cloud.gather(self.n_moves)
-
-    @cached_property
-    def variance_change(self) -> float:
-        """Largest relative change of a coordinate's variance in the step."""
-        return max(self.cloud.ask("variance_change"))
 
 
 class _Actor(Block):

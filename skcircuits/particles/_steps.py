@@ -23,11 +23,11 @@ detects this and decides which particles are kept.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
 
 import numpy as np
 from scipy import sparse
@@ -145,62 +145,53 @@ def _chunk_discrepancies(
     return total.sum(axis=2, dtype=np.float64) / n_particles**2
 
 
-class Snapshot(Protocol):
-    """Where particles were after a step."""
+@dataclass(frozen=True)
+class Snapshot:
+    """Where particles were after a step, which is found when it is asked for."""
 
-    @property
+    find_particles: Callable[[], FloatArray]
+    find_variance_change: Callable[[], float]
+
+    @cached_property
     def particles(self) -> FloatArray:
-        """All of them, (n_particles, n_coordinates)."""
+        """All of them, (n_particles, n_coordinates), read-only."""
+        return self.find_particles()
 
-    @property
+    @cached_property
     def variance_change(self) -> float:
         """Largest relative change of a coordinate's variance in the step."""
+        return self.find_variance_change()
 
 
-class Cloud(Protocol):
+class Cloud(ABC):
     """Interface of the particles for the iterations, in this process or on workers."""
 
+    @abstractmethod
     def measure(self, iteration: int, power: float) -> float:
         """Compute velocities; the relative force."""
 
+    @abstractmethod
     def discrepancy(self) -> float:
         """Measure the distance of the particles from the target."""
 
+    @abstractmethod
     def move(self, step_size: float) -> None:
         """Follow the velocities."""
 
+    @abstractmethod
     def keep(self) -> Callable[[], float]:
         """Remember where the particles are; the function gives their discrepancy."""
 
+    @abstractmethod
     def restore(self) -> None:
         """Go back there, without a memory of the steps since."""
 
+    @abstractmethod
     def snapshot(self) -> Snapshot:
         """Give the particles as they are now, whatever happens later."""
 
 
-@dataclass(frozen=True)
-class LocalSnapshot:
-    """Particles of this process."""
-
-    particles: FloatArray  # (n_particles, n_coordinates), read-only
-    moved: tuple[FloatArray, FloatArray]  # (n_coordinates, n_particles) before and after the step
-
-    @property
-    def variance_change(self) -> float:
-        """Largest relative change of a coordinate's variance in the step."""
-        return variance_change(*self.moved)
-
-
-@dataclass(frozen=True)
-class CorrectedSnapshot:
-    """Particles that were moved by something other than a step."""
-
-    particles: FloatArray
-    variance_change: float
-
-
-class Block:
+class Block(Cloud):
     """Particles in some coordinates, whose ``score`` (n_coordinates, n_particles) is of those that
     kernels move, before the halo.
     """
@@ -221,7 +212,6 @@ class Block:
         self._velocity = coordinates
 
     def measure(self, iteration: int, power: float, halo: FloatArray | None = None) -> float:
-        """Compute velocities; the relative force."""
         seen = _seen(self.coordinates, halo)
         scores = self._score(seen)
         # The score of p^power; nothing else of the target changes while annealing.
@@ -232,29 +222,24 @@ class Block:
         return relative_force(self._rows, self._velocity)
 
     def discrepancy(self, halo: FloatArray | None = None) -> float:
-        """Measure the distance of the particles from the target."""
         return self._discrepancy_at(_seen(self.coordinates, halo))
 
     def move(self, step_size: float) -> None:
-        """Follow the velocities."""
         # A new array each time: states that were yielded never change.
         moved = self._optimizer.displacement(self._velocity, step_size)
         moved += self.coordinates
         self._go_to(moved)
 
     def keep(self) -> Callable[[], float]:
-        """Remember where the particles are; the function gives their discrepancy."""
         self._kept = self.coordinates
         return partial(self._discrepancy_at, self._kept)
 
     def restore(self) -> None:
-        """Go back there, without a memory of the steps since."""
         self._optimizer = deepcopy(self._unused)
         self._go_to(self._kept)
 
-    def snapshot(self) -> LocalSnapshot:
-        """Give the particles as they are now."""
-        return LocalSnapshot(self.coordinates.T, (self.before, self.coordinates))
+    def snapshot(self) -> Snapshot:
+        return _snapshot(self.coordinates, self.before, self.coordinates)
 
     def _discrepancy_at(self, seen: FloatArray) -> float:
         return total_discrepancy(self._graph, seen, self._score(seen))
@@ -268,6 +253,11 @@ class Block:
 
 def _seen(coordinates: FloatArray, halo: FloatArray | None) -> FloatArray:
     return coordinates if halo is None else np.concatenate([coordinates, halo])
+
+
+def _snapshot(particles: FloatArray, before: FloatArray, after: FloatArray) -> Snapshot:
+    """Particles of this process, and those before and after a step, (d, n) each."""
+    return Snapshot(partial(np.transpose, particles), partial(variance_change, before, after))
 
 
 def inner_layout(particles: FloatArray) -> FloatArray:
@@ -554,7 +544,7 @@ def preconditioned_steps(
             n_worse = 0 if best.least < (1.0 - MIN_IMPROVEMENT) * last else n_worse + 1
         moved = z + optimizer.displacement(velocity, step_size)
         yield SVGDState(
-            LocalSnapshot(best_x.T, (z, moved)),
+            _snapshot(best_x, z, moved),
             iteration + 1,
             best.force,
             n_cuts == N_CUTS or best.force <= schedule.tol,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -237,16 +237,6 @@ class Pairs(NamedTuple):
     def joined(parts: Sequence[Pairs]) -> Pairs:
         """Put pairs one after another."""
         return Pairs._make(map(np.concatenate, zip(*parts, strict=True)))
-
-
-class _Branches(Protocol):
-    """Probabilities of both ways at splits on missing columns."""
-
-    def start(self, roots: IntArray) -> Pairs:
-        """Pair every row with the root of every tree."""
-
-    def split(self, pairs: Pairs, trees: Trees) -> list[Pairs]:
-        """Send pairs at splits on missing columns to both children."""
 
 
 def _to_children(pairs: Pairs, trees: Trees, left: FloatArray) -> list[Pairs]:
@@ -492,7 +482,7 @@ class TreeForm:
         features = tree_features(self.problem.of_single_models()[0], filled)
         return _descend(self.trees, self.splits, features, missing, self._branches(rows))
 
-    def _branches(self, rows: IncompleteRows) -> _Branches:
+    def _branches(self, rows: IncompleteRows) -> TableBranches | GaussianBranches:
         if isinstance(self.components, Components):
             weights = np.ascontiguousarray(self.components.responsibilities(rows.evidence).T)
             return TableBranches(weights, self.tables[-1])
@@ -507,7 +497,7 @@ def _descend(
     splits: Splits,
     features: FloatArray,
     missing: BoolArray,
-    branches: _Branches,
+    branches: TableBranches | GaussianBranches,
 ) -> FloatArray:
     """Send rows down all trees at once; sum the leaves by their probabilities, (n, k)."""
     n_rows, n_outputs = len(features), trees.value.shape[1]
