@@ -90,6 +90,9 @@ MAX_FRACTION = 0.5
 # Up to this many outputs, multiplying the values of every component of a mixture takes less time
 # than adding them up first (1.2 to 1.5 times the time without).
 MAX_OUTPUTS = 8
+# Up to this many states of a column, their kernels at the points are rows of a matrix, which is
+# multiplied with indicators; of more, these are nearly all zero.
+MAX_STATES = 64
 
 # No block takes more rows than this, so that there is work for several processes (1.5 to 2.3 times,
 # 2.9 to 4.9 times); up to four times as many rows against few points, of which calls feel it

@@ -23,15 +23,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skcircuits.circuits._policy import MAX_FRACTION, MAX_OUTPUTS, ROW_BYTES, TABLE_BYTES
+from skcircuits.circuits._policy import (
+    MAX_FRACTION,
+    MAX_OUTPUTS,
+    MAX_STATES,
+    ROW_BYTES,
+    TABLE_BYTES,
+)
 from skcircuits.circuits.engine._layers import ProductLayer, SumLayer, SumWeights
 from skcircuits.circuits.engine._passes import LogDensities, feedforward, log_values
-from skcircuits.circuits.engine._plan import Plan, compile_plan
+from skcircuits.circuits.engine._plan import Plan, compile_plan, remembered
 from skcircuits.circuits.inputs import InputLayer, InputUnit
 from skcircuits.circuits.queries._marginals import require_possible
 from skcircuits.circuits.structure.properties import VariableSet, mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.kernels.families.base import Combination, KernelStructure, Part, value_of
+from skcircuits.kernels.families.product import RBF
+from skcircuits.kernels.integrals._gaussian_kernels import MAX_EXPANDED, rows_per_block
 from skcircuits.kernels.integrals.registry import (
     LogBlocks,
     expected_at_points,
@@ -40,11 +48,14 @@ from skcircuits.kernels.integrals.registry import (
     rules_of,
     scope_terms,
 )
-from skcircuits.numerics._arrays import as_run
+from skcircuits.numerics._arrays import Rows, as_run, safe_log
 from skcircuits.parallel import row_slices
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 Tables = dict[VariableSet, FloatArray]
+
+# Of a factor of zero: its exponential vanishes beside others, which are at most one
+LOG_OF_ZERO, ROUNDING = -1e4, 1e-9
 
 
 @dataclass(frozen=True)
@@ -415,22 +426,19 @@ def expected_kernels_at_points(
             own = _weights(kernel, X[block], given)
             yield np.arange(block.start, block.stop), tables.expected_kernels(X[block], own)
         return
+    mixture = _Mixture.of(kernel, X, points)
+    if mixture is not None:
+        for rows, posteriors, values in mixture.components(weights):
+            yield rows, np.einsum("kp,kpm->pm", posteriors, values)
+        return
     plan, weights = kernel.plan, _weights(kernel, X, weights)
     for rows, streamed, log_values_of_rows in _row_blocks(kernel, X, points):
-        if streamed is not None and len(streamed.positions) == plan.n_units == 1:
-            # One unit is the circuit: exponentials stay where the logarithms are
-            yield rows, np.exp(log_values_of_rows[0], out=log_values_of_rows[0])
-            continue
         values = np.empty((plan.n_units, len(rows), len(points)))
         for group in kernel.inputs:
             if group is not streamed:
                 _write_inputs(kernel, group, X[rows], points, values)
                 continue
-            positions = as_run(group.positions)
-            if isinstance(positions, slice):
-                np.exp(log_values_of_rows, out=values[positions])
-            else:
-                values[positions] = np.exp(log_values_of_rows, out=log_values_of_rows)
+            values[group.positions] = np.exp(log_values_of_rows, out=log_values_of_rows)
         shared = SumWeights(weights.log[:, rows, None])
         yield rows, feedforward(plan, values, "linear", shared)[plan.root]
 
@@ -440,33 +448,206 @@ def expected_kernel_products(
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """`expected_kernels_at_points` times (m,) or (m, c): yields rows (p,), and (p,) or (p, c)."""
     has_few_outputs = coefficients.size <= MAX_OUTPUTS * len(points)
-    if not (has_few_outputs and _is_mixture_of(kernel.inputs[0], kernel)):
+    mixture = _Mixture.of(kernel, X, points) if has_few_outputs else None
+    if mixture is None:
         for rows, values in expected_kernels_at_points(kernel, X, points):
             yield rows, values @ coefficients
         return
-    group = kernel.inputs[0]
-    blocks = _log_blocks(kernel, group, X, points)
-    assert blocks is not None
-    # Densities and kernels share the conditional distributions of the rows
-    weights = _weights(kernel, X, evidence={group.layer: blocks}).linear
-    for rows, logs in blocks:
+    for rows, weights, values in mixture.components():
         # The sum over points comes before that over components: no mixture of kernels is formed
-        np.exp(logs, out=logs)
-        products = logs.reshape(-1, len(points)) @ coefficients
-        products = products.reshape(*logs.shape[:2], -1)
-        found = np.einsum("kp,kpc->pc", weights[:, rows], products)
+        products = values.reshape(-1, len(points)) @ coefficients
+        products = products.reshape(*values.shape[:2], -1)
+        found = np.einsum("kp,kpc->pc", weights, products)
         yield rows, found.reshape(len(rows), *coefficients.shape[1:])
 
 
-def _is_mixture_of(group: InputGroup, kernel: PointPlan) -> bool:
-    """Whether the circuit is a sum of the units of a group, in their order, that are streamed."""
-    layers = kernel.plan.layers
-    return (
-        len(layers) == 1
-        and isinstance(layers[0], SumLayer)
-        and np.array_equal(layers[0].children, group.positions)
-        and _streamed_term(kernel, group) is not None
-    )
+@dataclass(frozen=True, eq=False)
+class _Mixture:
+    """A mixture of products of input units, of which one per product may be joint, at some rows."""
+
+    kernel: PointPlan
+    X: FloatArray
+    n_points: int
+    n_components: int
+    joint: tuple[InputGroup, IntArray, LogBlocks] | None  # which of its units each component has
+    columns: _ColumnFactors | None
+
+    @classmethod
+    def of(cls, kernel: PointPlan, X: FloatArray, points: FloatArray) -> _Mixture | None:
+        """Divide the factors; None for other circuits, and kernels without closed logarithms."""
+        factors = _factors_of_components(kernel.plan) if kernel.sources is None else None
+        if factors is None:
+            return None
+        n_inputs = kernel.plan.inputs[-1][0].stop
+        owner, place = np.empty((2, n_inputs), dtype=np.intp)
+        for number, group in enumerate(kernel.inputs):
+            owner[group.positions], place[group.positions] = number, group.units
+        joint, columns = None, []
+        for scope, positions in factors.items():
+            groups = {number: kernel.inputs[number] for number in owner[positions].tolist()}
+            if len(scope.variables) == 1:
+                (variable,) = scope.variables
+                part = next(iter(groups.values())).part
+                function = kernel.structure.on_variable(part, variable)
+                own = [(group, owner[positions] == number) for number, group in groups.items()]
+                if function != [(1.0, None)]:
+                    columns.append(_Column(variable, function, own, place[positions]))
+                continue
+            (group, *others) = groups.values()
+            blocks = None if others or joint else _log_blocks(kernel, group, X, points)
+            if blocks is None:
+                return None
+            joint = group, place[positions], blocks
+        found = _ColumnFactors.of(columns, X, points) if columns else None
+        if columns and found is None:
+            return None
+        return cls(kernel, X, len(points), len(positions), joint, found)
+
+    def components(
+        self, weights: SumWeights | None = None
+    ) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
+        """Yield rows (p,), weights (K, p) and expected kernels (K, p, m), until the next block."""
+        # Densities and kernels share the conditional distributions of the rows
+        evidence = None if self.joint is None else {self.joint[0].layer: self.joint[2]}
+        own = _weights(self.kernel, self.X, weights, evidence).linear
+        if not self.kernel.plan.sum_layers:
+            own = np.ones((1, len(self.X)))
+        for rows, logs in self._log_blocks():
+            if self.columns is not None:
+                self.columns.add_to(logs, rows)
+            yield rows, own[:, rows], np.exp(logs, out=logs)
+
+    def _log_blocks(self) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Logarithms of the joint factors, or zeros."""
+        if self.joint is None:
+            n_rows = rows_per_block(self.n_components, self.n_points)
+            buffer = np.empty((self.n_components, min(n_rows, len(self.X)), self.n_points))
+            for block in row_slices(len(self.X), n_rows):
+                logs = buffer[:, : block.stop - block.start]
+                logs[:] = 0.0
+                yield np.arange(block.start, block.stop), logs
+            return
+        units = as_run(self.joint[1])
+        for rows, logs in self.joint[2]:
+            yield rows, logs[units]
+
+
+@remembered
+def _factors_of_components(plan: Plan) -> dict[VariableSet, IntArray] | None:
+    """Positions (K,) of the input units of the components by scope; None for other circuits than
+    mixtures of products with the same scopes.
+    """
+    if any(isinstance(layer, SumLayer) for layer in plan.layers[:-1]):
+        return None
+    parts = [[i] for i in range(plan.inputs[-1][0].stop)]
+    for layer in plan.layers:
+        if isinstance(layer, ProductLayer):
+            parts += [[i for child in own for i in parts[child]] for own in layer.children]
+    components = [parts[child] for layer in plan.sum_layers for child in layer.children]
+    components = components or [parts[-1]]
+    scopes = [{plan.scopes[i]: i for i in component} for component in components]
+    if any(own.keys() != scopes[0].keys() for own in scopes):
+        return None
+    return {scope: np.array([own[scope] for own in scopes]) for scope in scopes[0]}
+
+
+class _Column(NamedTuple):
+    """The factors of one column: groups with the components (K,) they have, units (K,) in them."""
+
+    variable: int
+    function: Combination  # the kernel
+    groups: list[tuple[InputGroup, BoolArray]]
+    units: IntArray
+
+    def expected(self, points: FloatArray) -> FloatArray:
+        """Expected kernels (K, m) where the cell is missing."""
+        values = np.empty((len(self.units), len(points)))
+        for group, own in self.groups:
+            targets = points[:, self.variable]
+            values[own] = expected_at_points(group.layer, self.units[own], self.function, targets)
+        return values
+
+    def observed(
+        self, X: FloatArray, points: FloatArray, max_reach: float
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """Features (n, w) of cells and (w, m) of points, whose product is the logarithm of the
+        kernel, zero where missing; None where no such product is exact.
+        """
+        cells, targets = X[:, self.variable], points[:, self.variable]
+        is_seen = ~np.isnan(cells)
+        if self.groups[0][0].layer.is_discrete:
+            states = np.unique(cells[is_seen])
+            at_states = value_of(self.function, states[:, None], targets)
+            if len(states) > MAX_STATES or not _are_factors(at_states):
+                return None
+            return (cells[:, None] == states).astype(np.float64), _log_factors(at_states)
+        ((weight, kernel), *others) = self.function
+        if others or weight != 1.0 or not isinstance(kernel, RBF):
+            return None
+        # Differences are expanded into products: centred, they lose no digits
+        centre = targets.mean()
+        x, s = np.where(is_seen, cells - centre, 0.0), targets - centre
+        with np.errstate(over="ignore"):
+            squares = np.square(x), np.square(s)
+            reach = kernel.gamma * max(own.max(initial=0.0) for own in squares)
+        if reach > max_reach:
+            return None
+        own = np.column_stack([2.0 * x, is_seen, squares[0]])
+        return own, kernel.gamma * np.vstack([s, -squares[1], -np.ones(len(s))])
+
+
+class _ColumnFactors(NamedTuple):
+    """Logarithms of the factors of columns that are independent given the component.
+
+    That of a missing cell is the same for all rows, that of an observed one for all components.
+    """
+
+    is_missing: FloatArray  # (n, J)
+    expected: FloatArray  # (K, J, m), of missing cells
+    cells: FloatArray  # (n, w), features of observed cells
+    features: FloatArray  # (w, m), of the points: the product with cells is their logarithm
+
+    @classmethod
+    def of(cls, columns: list[_Column], X: FloatArray, points: FloatArray) -> _ColumnFactors | None:
+        """Tabulate the factors; None where they may leave [0, 1], or no products give them."""
+        cells, features = [], []
+        for column in columns:
+            found = column.observed(X, points, MAX_EXPANDED / len(columns))
+            if found is None:
+                return None
+            cells.append(found[0])
+            features.append(found[1])
+        is_missing = np.isnan(X[:, [column.variable for column in columns]])
+        # Columns without missing cells need no expectations
+        met = np.flatnonzero(is_missing.any(axis=0))
+        expected = np.zeros((len(columns[0].units), len(met), len(points)))
+        for place, number in enumerate(met.tolist()):
+            expected[:, place] = columns[number].expected(points)
+        if not _are_factors(expected):
+            return None
+        return cls(
+            is_missing[:, met].astype(np.float64),
+            _log_factors(expected),
+            np.hstack(cells),
+            np.vstack(features),
+        )
+
+    def add_to(self, logs: FloatArray, rows: Rows) -> None:
+        """Add the logarithms of the factors of some rows to those of other factors (K, p, m)."""
+        logs += self.is_missing[rows] @ self.expected
+        logs += self.cells[rows] @ self.features
+
+
+def _are_factors(values: FloatArray) -> bool:
+    """Tell whether all values are between zero and one."""
+    return bool(values.min(initial=0.0) >= 0.0 and values.max(initial=0.0) <= 1.0 + ROUNDING)
+
+
+def _log_factors(values: FloatArray) -> FloatArray:
+    """Logarithms of factors between zero and one, finite ones of zeros, too: the factors that a row
+    does not have are multiplied by zero.
+    """
+    return np.maximum(safe_log(values), LOG_OF_ZERO)
 
 
 def _point_tables(kernel: PointPlan, points: FloatArray) -> PointTables | None:

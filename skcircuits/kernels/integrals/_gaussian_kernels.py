@@ -152,7 +152,7 @@ class LogExpectedRBF:
 
     def _far_rows(self, rows: IntArray) -> Iterator[tuple[IntArray, FloatArray]]:
         """Rows far from the means, or far points: from differences."""
-        n_rows = _rows_per_block(self._stack.n_components**2, len(self._points))
+        n_rows = rows_per_block(self._stack.n_components**2, len(self._points))
         for block in row_slices(len(rows), n_rows):
             own = self._X[rows[block]]
             with np.errstate(over="ignore"):  # beyond floats the kernel is zero
@@ -171,7 +171,7 @@ class LogExpectedRBF:
         constants = -np.einsum("md,md->m", scaled, points)
         right_side = np.column_stack([2.0 * scaled, constants, np.ones_like(constants)])
         n_components = self._stack.n_components
-        for block in row_slices(len(rows), _rows_per_block(n_components, len(points))):
+        for block in row_slices(len(rows), rows_per_block(n_components, len(points))):
             values = left_side[block] @ right_side.T
             yield rows[block], np.repeat(values[None], n_components, axis=0)
 
@@ -226,7 +226,7 @@ def _sums_of_products_and_forms(
     left_side, right_side = sides
     n_components, n_rows, width = left_side.shape
     n_points = right_side.shape[1]
-    step = min(n_rows, _rows_per_block(n_components, n_points))
+    step = min(n_rows, rows_per_block(n_components, n_points))
     # Memory that was used before is faster than new memory
     buffer = np.empty((n_components * step, n_points))
     for block in row_slices(n_rows, step):
@@ -240,7 +240,7 @@ def _sums_of_products_and_forms(
         yield block, values
 
 
-def _rows_per_block(n_components: int, n_points: int) -> int:
+def rows_per_block(n_components: int, n_points: int) -> int:
     """Rows whose values under all components stay in the cache, or make a product of full speed."""
     bytes_per_row = 8 * n_components * max(1, n_points)
     enough = min(PRODUCT_ROWS, PRODUCT_BYTES // bytes_per_row)
