@@ -12,11 +12,16 @@ from skcircuits.circuits import (
 )
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.kernels import RBF, Hamming, Laplacian, Polynomial
-from skcircuits.predictions.models import _kernel_expansions as module
 from skcircuits.predictions.models import _mercer
-from skcircuits.predictions.models._kernel_expansions import _pairs_of_points, expansion_variance
+from skcircuits.predictions.models._kernel_expansions import KernelExpansion, _pairs_of_points
 from tests.reference.enumeration import Completions
 from tests.reference.random_circuits import RandomCircuit, random_rows
+
+
+def expansion_variance(X, points, coefficients, *, circuit, kernel, n_jobs=None):
+    points, intercept = np.asarray(points), np.zeros(1)
+    form = KernelExpansion(points, coefficients[:, None], intercept, kernel, circuit, n_jobs)
+    return form.variance(np.asarray(X))[:, 0]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -72,7 +77,7 @@ def test_shared_patterns_agree_with_pairs_of_points(monkeypatch, with_categories
     arguments = {"circuit": circuit, "kernel": kernel}
     coefficients = rng.normal(size=40)
     shared = expansion_variance(X, points, coefficients, **arguments)
-    monkeypatch.setattr(module, "_mixture_expansion", lambda *arguments: None)
+    monkeypatch.setattr(KernelExpansion, "_mixture_expansion", lambda *arguments: None)
     plain = expansion_variance(X, points, coefficients, **arguments)
     np.testing.assert_allclose(shared, plain, rtol=1e-8, atol=1e-12)
 

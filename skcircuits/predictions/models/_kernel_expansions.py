@@ -114,35 +114,143 @@ class KernelExpansion:
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """All rows; their variance where it need not be integrated for very many pairs."""
-        if with_variance and len(self.points) > MAX_PAIRED_POINTS and not self._is_of_mixture:
+        if with_variance and len(self.points) > MAX_PAIRED_POINTS and self._components is None:
             return np.zeros(len(rows), dtype=bool)
         return is_plainly_missing(rows)
 
     def mean(self, X: FloatArray) -> FloatArray:
         """Expected value of rows, missing cells integrated out, shape (n, k)."""
-        settings: Any = {"circuit": self.circuit, "kernel": self.kernel, "n_jobs": self.n_jobs}
-        return expected_kernel_dot(X, self.points, self.coefficients, **settings) + self.intercept
+        return self._mean(X, self.coefficients) + self.intercept
 
     def variance(self, X: FloatArray) -> FloatArray:
-        """Variance given the observed cells, shape (n, k); the work grows with m²."""
-        settings: Any = {"circuit": self.circuit, "kernel": self.kernel, "n_jobs": self.n_jobs}
-        columns = [
-            expansion_variance(X, self.points, own, **settings) for own in self.coefficients.T
-        ]
-        return np.column_stack(columns)
-
-    @cached_property
-    def _is_of_mixture(self) -> bool:
-        """Whether Mercer's expansion gives variances."""
-        try:
-            GaussianComponents.of(self.circuit)
-        except NoClosedFormError:
-            return False
-        return True
+        """Variance given the observed cells, shape (n, k), 1e-5 relative; work grows with m²."""
+        return np.column_stack([self._variance(X, own) for own in self.coefficients.T])
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
         X = rows.evidence
         return Expectation.exact(self.mean(X), self.variance(X) if with_variance else None)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"circuit": self.circuit, "kernel": self.kernel, "n_jobs": self.n_jobs}
+
+    def _mean(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
+        return expected_kernel_dot(X, self.points, coefficients, **self._settings)
+
+    @cached_property
+    def _components(self) -> GaussianComponents | None:
+        """The circuit as a mixture of Gaussians and categories, if it is one."""
+        try:
+            return GaussianComponents.of(self.circuit)
+        except NoClosedFormError:
+            return None
+
+    @cached_property
+    def _term(self) -> tuple[float, Functions]:
+        """The kernel as a weight and one function per variable whose square is known."""
+        terms = structure_of(self.kernel, self.circuit.variables).product_terms()
+        if terms is not None and len(terms) == 1:
+            weight, combinations = terms[0]
+            # Products of two RBF or state functions are functions of the same kind, others are not
+            functions = {
+                v: f
+                for v, each in combinations.items()
+                if isinstance(f := each[0][1], RBF | OfStates)
+            }
+            simple = all(len(each) == 1 and each[0][0] == 1.0 for each in combinations.values())
+            if simple and all(
+                v in functions or c == [(1.0, None)] for v, c in combinations.items()
+            ):
+                return weight, functions
+        condition = "be a product of RBF and Hamming kernels for exact variances"
+        way_out = "Use kernel='rbf' or 'hamming'."
+        raise CircuitPropertyError(must("a kernel", condition, way_out, kernel=self.kernel))
+
+    def _variance(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
+        """Variance of one output, of coefficients (m,), given the observed cells of rows, (n,)."""
+        found = self._mixture_expansion(coefficients)
+        if not len(self.points):  # a constant
+            return np.zeros(len(X))
+        own = list(self.circuit.variables)
+        missing = np.isnan(X[:, own])
+        # Rows that share a pattern stand together.
+        incomplete = np.flatnonzero(missing.any(axis=1))
+        incomplete = incomplete[np.lexsort(missing[incomplete].T)]
+        rows = X[incomplete]
+        if np.isnan(self.points[:, own]).any():
+            # Such points stand for their kernel mean embeddings: draws then, with a warning
+            variances = self._variances_of_draws(rows, coefficients)
+        elif found is not None:
+            squared_norm = squared_norm_of(self.kernel, self.points, coefficients)
+            parts = Parallel(n_jobs=self.n_jobs)(
+                delayed(_variances_of_mixture)(found, self._components, rows[chunk], squared_norm)
+                for chunk in row_slices(len(rows), _PATTERN_ROWS)
+            )
+            variances = np.concatenate([np.zeros(0), *parts])
+        else:
+            matrix = expected_kernel_matrix(rows, self.points, **self._settings)
+            parts = Parallel(n_jobs=self.n_jobs)(
+                delayed(self._variances)(rows[chunk], coefficients, matrix[chunk])
+                for chunk in row_slices(len(rows), _ROWS)
+            )
+            variances = np.concatenate([np.zeros(0), *parts])
+        result = np.zeros(len(X))
+        result[incomplete] = np.maximum(variances, 0.0)
+        return result
+
+    def _mixture_expansion(self, coefficients: FloatArray) -> MixtureExpansion | None:
+        """The expansion over the components of the circuit; None for other units."""
+        (weight, functions), components = self._term, self._components
+        if components is None:
+            return None
+        of_numbers = {v: f for v, f in functions.items() if isinstance(f, RBF)}
+        of_labels = {v: f for v, f in functions.items() if isinstance(f, OfStates)}
+        if not (
+            of_numbers.keys() <= set(components.columns)
+            and of_labels.keys() <= components.tables.keys()
+        ):
+            return None
+        # Columns that the kernel does not look at have an RBF of width infinity
+        gammas = [
+            of_numbers[v].gamma if v in of_numbers else 0.0 for v in components.columns.tolist()
+        ]
+        return MixtureExpansion(
+            components.columns,
+            components.tables,
+            np.sqrt(gammas),
+            of_labels,
+            self.points,
+            weight * coefficients,
+        )
+
+    def _variances_of_draws(self, X: FloatArray, coefficients: FloatArray) -> FloatArray:
+        """Estimate the variance from completions of each row."""
+        if not len(X):
+            return np.zeros(0)
+        warn(
+            f"Support points have missing cells: standard deviations are estimated from {_N_DRAWS} "
+            f"draws, with a relative error of about {(2 * _N_DRAWS) ** -0.5:.0%}.",
+        )
+        draws = self.circuit.sample(_N_DRAWS, X=X, random_state=0)
+        values = self._mean(draws.reshape(-1, X.shape[1]), coefficients)
+        return np.asarray(values.reshape(_N_DRAWS, len(X)).var(axis=0, ddof=1))
+
+    def _variances(self, X: FloatArray, coefficients: FloatArray, means: FloatArray) -> FloatArray:
+        """Variances of some incomplete rows; every pair is centred before it is added."""
+        result = np.zeros(len(X))
+        for left, right in _pairs_of_points(len(self.points), len(X)):
+            squared, targets, log_scale = _product_term(
+                self._term, self.points[left], self.points[right], self.circuit.variables
+            )
+            # Pairs are symmetric: each pair of different points stands for two
+            weight = coefficients[left] * coefficients[right] * np.where(left == right, 1.0, 2.0)
+            scale = np.exp(log_scale)
+            plan = multiply_by_kernel(self.circuit.plan, squared)
+            for rows, values in expected_kernels_at_points(plan, X, targets):
+                values *= scale
+                centred = values - means[np.ix_(rows, left)] * means[np.ix_(rows, right)]
+                result[rows] += centred @ weight
+        return result
 
 
 class _FeatureExpansion(NamedTuple):
@@ -488,50 +596,6 @@ class ProjectedExpansion:
         return np.concatenate([constant[..., None], 2.0 * solved, quadratic], axis=-1)
 
 
-def expansion_variance(
-    X: Any,
-    points: Any,
-    coefficients: FloatArray,
-    *,
-    circuit: Circuit,
-    kernel: Kernel,
-    n_jobs: int | None = None,
-) -> FloatArray:
-    """Variance of Σ_i α_i k(x, s_i) given the observed cells of each row, (n,), 1e-5 relative."""
-    # Points with missing cells stand for their kernel mean embeddings: draws then, with a warning
-    X, points = np.asarray(X, dtype=np.float64), np.asarray(points, dtype=np.float64)
-    term = _single_term(kernel, circuit)
-    if not len(points):  # a constant
-        return np.zeros(len(X))
-    own = list(circuit.variables)
-    missing = np.isnan(X[:, own])
-    # Rows that share a pattern stand together.
-    incomplete = np.flatnonzero(missing.any(axis=1))
-    incomplete = incomplete[np.lexsort(missing[incomplete].T)]
-    rows = X[incomplete]
-    settings: Any = {"circuit": circuit, "kernel": kernel, "n_jobs": n_jobs}
-    found = _mixture_expansion(circuit, term, points, coefficients)
-    if np.isnan(points[:, own]).any():
-        variances = _variances_of_draws(rows, points, coefficients, settings)
-    elif found is not None:
-        squared_norm = squared_norm_of(kernel, points, coefficients)
-        parts = Parallel(n_jobs=n_jobs)(
-            delayed(_variances_of_mixture)(*found, rows[chunk], squared_norm)
-            for chunk in row_slices(len(rows), _PATTERN_ROWS)
-        )
-        variances = np.concatenate([np.zeros(0), *parts])
-    else:
-        matrix = expected_kernel_matrix(rows, points, **settings)
-        parts = Parallel(n_jobs=n_jobs)(
-            delayed(_variances)(circuit, term, rows[chunk], points, coefficients, matrix[chunk])
-            for chunk in row_slices(len(rows), _ROWS)
-        )
-        variances = np.concatenate([np.zeros(0), *parts])
-    result = np.zeros(len(X))
-    result[incomplete] = np.maximum(variances, 0.0)
-    return result
-
-
 def squared_norm_of(kernel: Kernel, points: FloatArray, coefficients: FloatArray) -> float:
     """Σ_ij α_i α_j k(s_i, s_j); pairs of blocks of points are symmetric."""
     result = 0.0
@@ -544,98 +608,11 @@ def squared_norm_of(kernel: Kernel, points: FloatArray, coefficients: FloatArray
     return result
 
 
-def _single_term(kernel: Kernel, circuit: Circuit) -> tuple[float, Functions]:
-    """The kernel as a weight and one function per variable whose square is known."""
-    terms = structure_of(kernel, circuit.variables).product_terms()
-    if terms is not None and len(terms) == 1:
-        weight, combinations = terms[0]
-        # Products of two RBF or state functions are functions of the same kind, others are not
-        functions = {
-            v: f for v, each in combinations.items() if isinstance(f := each[0][1], RBF | OfStates)
-        }
-        simple = all(len(each) == 1 and each[0][0] == 1.0 for each in combinations.values())
-        if simple and all(v in functions or c == [(1.0, None)] for v, c in combinations.items()):
-            return weight, functions
-    condition = "be a product of RBF and Hamming kernels for exact variances"
-    way_out = "Use kernel='rbf' or 'hamming'."
-    raise CircuitPropertyError(must("a kernel", condition, way_out, kernel=kernel))
-
-
-def _mixture_expansion(
-    circuit: Circuit, term: tuple[float, Functions], points: FloatArray, coefficients: FloatArray
-) -> tuple[MixtureExpansion, GaussianComponents] | None:
-    """The expansion over the components of the circuit, and these; None for other units."""
-    try:
-        components = GaussianComponents.of(circuit)
-    except NoClosedFormError:
-        return None
-    weight, functions = term
-    of_numbers = {v: f for v, f in functions.items() if isinstance(f, RBF)}
-    of_labels = {v: f for v, f in functions.items() if isinstance(f, OfStates)}
-    if not (
-        of_numbers.keys() <= set(components.columns)
-        and of_labels.keys() <= components.tables.keys()
-    ):
-        return None
-    # Columns that the kernel does not look at have an RBF of width infinity
-    gammas = [of_numbers[v].gamma if v in of_numbers else 0.0 for v in components.columns.tolist()]
-    expansion = MixtureExpansion(
-        components.columns,
-        components.tables,
-        np.sqrt(gammas),
-        of_labels,
-        points,
-        weight * coefficients,
-    )
-    return expansion, components
-
-
 def _variances_of_mixture(
     expansion: MixtureExpansion, components: GaussianComponents, X: FloatArray, squared_norm: float
 ) -> FloatArray:
     """Variances of some incomplete rows under a mixture of Gaussians and categories."""
     return expansion.variances(X, Conditionals.of(components.conditioned(X)), squared_norm)
-
-
-def _variances_of_draws(
-    X: FloatArray, points: FloatArray, coefficients: FloatArray, settings: dict[str, Any]
-) -> FloatArray:
-    """Estimate the variance from completions of each row."""
-    if not len(X):
-        return np.zeros(0)
-    warn(
-        f"Support points have missing cells: standard deviations are estimated from {_N_DRAWS} "
-        f"draws, with a relative error of about {(2 * _N_DRAWS) ** -0.5:.0%}.",
-    )
-    draws = settings["circuit"].sample(_N_DRAWS, X=X, random_state=0)
-    rows = draws.reshape(-1, X.shape[1])
-    values = expected_kernel_dot(rows, points, coefficients, **settings)
-    return np.asarray(values.reshape(_N_DRAWS, len(X)).var(axis=0, ddof=1))
-
-
-def _variances(
-    circuit: Circuit,
-    term: tuple[float, Functions],
-    X: FloatArray,
-    points: FloatArray,
-    coefficients: FloatArray,
-    means: FloatArray,
-) -> FloatArray:
-    """Variances of some incomplete rows; every pair is centred before it is added."""
-    result = np.zeros(len(X))
-    for left, right in _pairs_of_points(len(points), len(X)):
-        squared, targets, log_scale = _product_term(
-            term, points[left], points[right], circuit.variables
-        )
-        # Pairs are symmetric: each pair of different points stands for two
-        weight = coefficients[left] * coefficients[right] * np.where(left == right, 1.0, 2.0)
-        scale = np.exp(log_scale)
-        plan = multiply_by_kernel(circuit.plan, squared)
-        for rows, values in expected_kernels_at_points(plan, X, targets):
-            values *= scale
-            centred = values - means[np.ix_(rows, left)] * means[np.ix_(rows, right)]
-            result[rows] += centred @ weight
-    return result
 
 
 def _pairs_of_points(n_points: int, n_rows: int) -> Iterator[tuple[IntArray, IntArray]]:
