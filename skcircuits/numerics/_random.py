@@ -45,8 +45,10 @@ def as_generator(random_state: Any) -> np.random.Generator:
 def draw_states(weights: FloatArray, uniforms: FloatArray) -> IntArray:
     """Draw states (...) by weights (..., n_states), not all zero, and uniforms (...) in [0, 1)."""
     cumulative = np.cumsum(weights, axis=-1)
-    # Scaling the uniform numbers saves normalising the weights
-    thresholds = uniforms * cumulative[..., -1]
+    # Scaling the uniform numbers saves normalising the weights; rounding may move them to the total
+    # itself, where a last state of weight zero would be drawn
+    total = cumulative[..., -1]
+    thresholds = np.minimum(uniforms * total, np.nextafter(total, 0.0))
     return (cumulative[..., :-1] <= thresholds[..., None]).sum(axis=-1)
 
 

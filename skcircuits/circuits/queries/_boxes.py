@@ -292,13 +292,13 @@ class RestrictedCircuit:
         ends = np.cumsum(counts)
         for rows, batch in self._batches():
             # One draw per row: all rows are traced at once
-            if rows.stop - rows.start > 1 and (counts[rows] == 1).all():
-                batch.draw_each(drawn[ends[rows.start] - 1 : ends[rows.stop - 1]], rng)
-                continue
-            for row in range(rows.start, rows.stop):
-                out = drawn[ends[row] - counts[row] : ends[row]]
+            n_rows = rows.stop - rows.start
+            step = n_rows if (counts[rows] == 1).all() else 1
+            for own in row_slices(n_rows, step):
+                first, last = rows.start + own.start, rows.start + own.stop - 1
+                out = drawn[ends[first] - counts[first] : ends[last]]
                 if len(out):
-                    batch.draw(row - rows.start, out, rng)
+                    batch.draw(own, out, rng)
         return drawn
 
     def mpe(self, left_out: IntArray = NO_COLUMNS) -> tuple[FloatArray, FloatArray]:
@@ -409,28 +409,18 @@ class _Batch:
             total += (centred * weights[:, None]).T @ centred
         return total
 
-    def draw(self, row: int, out: FloatArray, rng: np.random.Generator) -> None:
-        """Fill `out`, shape (m, n_columns), with draws given the evidence of a row."""
-        values = self.values[:, row : row + 1]
-        require_possible(self._plan, values[self._plan.root], self._first_row + row)
-        posterior = _Posterior(self._plan, values)
+    def draw(self, rows: slice, out: FloatArray, rng: np.random.Generator) -> None:
+        """Fill `out`, shape (m, n_columns), with draws given the evidence of some rows in turn."""
+        values = self.values[:, rows]
+        require_possible(self._plan, values[self._plan.root], self._first_row + rows.start)
+        posterior, n_rows = _Posterior(self._plan, values), values.shape[1]
         layers: dict[int, RestrictedLayer] = {id(own.layer): own for _, own in self._layers}
-        for draws in row_slices(len(out), BATCH_DRAWS):
+        for draws in row_slices(len(out), max(BATCH_DRAWS // n_rows, 1) * n_rows):
             n_draws = draws.stop - draws.start
-            choose = posterior.chooser(lambda *_: rng, n_draws)
+            choose = posterior.chooser(lambda *_: rng, n_draws // n_rows)
             for layer, units, at in trace(self._plan, n_draws, choose):
-                rows = np.full(len(units), row)
-                cells = layers[id(layer)].draw(units, rows, rng)
+                cells = layers[id(layer)].draw(units, rows.start + at % n_rows, rng)
                 out[(draws.start + at)[:, None], layer.scopes[units]] = cells
-
-    def draw_each(self, out: FloatArray, rng: np.random.Generator) -> None:
-        """Fill `out`, shape (n, n_columns), with one draw given the evidence of each row."""
-        require_possible(self._plan, self.values[self._plan.root], self._first_row)
-        posterior = _Posterior(self._plan, self.values)
-        layers: dict[int, RestrictedLayer] = {id(own.layer): own for _, own in self._layers}
-        choose = posterior.chooser(lambda *_: rng, 1)
-        for layer, units, at in trace(self._plan, len(out), choose):
-            out[at[:, None], layer.scopes[units]] = layers[id(layer)].draw(units, at, rng)
 
     def mpe(self, left_out: IntArray) -> tuple[FloatArray, FloatArray]:
         """Best rows and their log densities, or the logs of their terms."""

@@ -36,6 +36,7 @@ from skcircuits.circuits.inputs.restriction._evidence import Feature
 from skcircuits.circuits.queries._boxes import mixed_moments
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import divisors, finite_peaks, safe_log
+from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -202,11 +203,7 @@ class _Random:
 
     def columns(self, weights: FloatArray) -> IntArray:
         """A column of each row of weights (n, k)."""
-        steps = np.cumsum(weights, axis=1)
-        drawn = self.rng.random(len(weights)) * steps[:, -1]
-        # Rounding may move a draw to the total, which is beyond the last column
-        drawn = np.minimum(drawn, np.nextafter(steps[:, -1], 0.0))
-        return (steps <= drawn[:, None]).sum(axis=1)
+        return draw_states(weights, self.rng.random(len(weights)))
 
     def of_runs(self, weights: FloatArray, first: IntArray, lengths: IntArray) -> IntArray:
         """An index in each run of weights."""
