@@ -70,6 +70,12 @@ class GaussianStack:
         return self.means.shape[1]
 
     @property
+    def n_parameters(self) -> int:
+        """Number of free parameters, with shared covariances counted once."""
+        n_distinct, size, _ = self.distinct_covariances.shape
+        return self.means.size + n_distinct * size * (size + 1) // 2
+
+    @property
     def is_shared(self) -> bool:
         """Whether some Gaussians have one covariance in common."""
         return len(self.distinct_covariances) < self.n_components

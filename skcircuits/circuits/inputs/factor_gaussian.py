@@ -47,21 +47,12 @@ class FactorStack(GaussianStack):
         noise_variances: FloatArray,
         shape: IntArray | None = None,
     ) -> None:
-        """Check the shapes; freeze contiguous copies in double precision."""
+        """Freeze contiguous copies in double precision."""
         arrays = [
             np.array(a, dtype=np.float64, order="C") for a in (means, loadings, noise_variances)
         ]
         self.means, self.loadings, self.noise_variances = arrays
         self.shape = np.arange(len(self.means)) if shape is None else np.asarray(shape)
-        n_distinct, n_columns = self.noise_variances.shape
-        if (
-            self.loadings.shape[:2] != (n_distinct, n_columns)
-            or self.means.shape[1:] != (n_columns,)
-            or self.shape.shape != (len(self.means),)
-        ):
-            shapes = tuple(array.shape for array in arrays)
-            condition = "be (K, d), (G, d, q) and (G, d)"
-            raise ValueError(must("means, loadings and noise variances", condition, shapes=shapes))
         if not all(np.isfinite(array).all() for array in arrays):
             raise ValueError(must("means, loadings and noise variances", "be finite"))
         for array in arrays:
@@ -70,6 +61,13 @@ class FactorStack(GaussianStack):
     @property
     def n_factors(self) -> int:
         return int(self.loadings.shape[2])
+
+    @property
+    def n_parameters(self) -> int:
+        n_distinct, n_columns, n_factors = self.loadings.shape
+        # Rotated factors give the same covariance.
+        n_loadings = n_columns * n_factors - n_factors * (n_factors - 1) // 2
+        return self.means.size + n_distinct * (n_loadings + n_columns)
 
     @property
     def distinct_covariances(self) -> FloatArray:
@@ -325,15 +323,6 @@ class FactorGaussianLayer(MultivariateGaussianLayer):
             shape,
         )
         return cls(np.array(units[0].variables), gaussians)
-
-    @property
-    def n_parameters(self) -> int:
-        """Number of free parameters of all units, with shared covariances counted once."""
-        gaussians = self.gaussians
-        # Rotated factors give the same covariance.
-        rotations = gaussians.n_factors * (gaussians.n_factors - 1) // 2
-        loadings = gaussians.n_columns * gaussians.n_factors - rotations
-        return gaussians.means.size + len(gaussians.loadings) * (loadings + gaussians.n_columns)
 
     @property
     def size_in_bytes(self) -> int:

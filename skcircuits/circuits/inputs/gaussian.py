@@ -202,10 +202,7 @@ class MultivariateGaussianLayer(DifferentiableLayer):
 
     @property
     def n_parameters(self) -> int:
-        """Number of free parameters of all units, with shared covariances counted once."""
-        n_units, n_variables = self.scopes.shape
-        n_covariances = len(self.gaussians.distinct_covariances)
-        return n_units * n_variables + n_covariances * n_variables * (n_variables + 1) // 2
+        return self.gaussians.n_parameters
 
     @property
     def size_in_bytes(self) -> int:

@@ -431,7 +431,7 @@ class KernelGaussians(FullGaussians):
 
     def n_parameters(self) -> int:
         """Count the free parameters: those of one covariance."""
-        return self.stack.n_columns * (self.stack.n_columns + 1) // 2
+        return self.stack.n_parameters - self.stack.means.size
 
     def _scatter(self, sums: Sums) -> tuple[FloatArray, FloatArray]:
         """The means, and the scatter around them."""

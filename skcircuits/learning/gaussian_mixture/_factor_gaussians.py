@@ -140,10 +140,8 @@ class FactorGaussians:
         return None
 
     def n_parameters(self) -> int:
-        """Count the free parameters of all components; rotated loadings are the same."""
-        stack, q = self.stack, self.stack.n_factors
-        loadings = stack.n_columns * q - q * (q - 1) // 2
-        return stack.means.size + len(stack.loadings) * (loadings + stack.n_columns)
+        """Count the free parameters of all components."""
+        return self.stack.n_parameters
 
     def expect(self, numbers: FloatArray, groups: list[PatternGroup]) -> FactorExpectation:
         """Take the factors of each row given its observed cells."""

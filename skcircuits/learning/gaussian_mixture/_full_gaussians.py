@@ -144,9 +144,7 @@ class FullGaussians:
 
     def n_parameters(self) -> int:
         """Count the free parameters of all components."""
-        size = self.stack.n_columns
-        n_covariances = len(self.stack.distinct_covariances)
-        return self.stack.means.size + n_covariances * size * (size + 1) // 2
+        return self.stack.n_parameters
 
     def expect(
         self, numbers: FloatArray, groups: list[PatternGroup]
