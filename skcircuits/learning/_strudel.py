@@ -91,7 +91,8 @@ class StrudelLearner:
         self.weights[: len(codes), 0] = weight
         self.weights[len(codes) :, 1] = held_out
         self._indicators = layout.one_hot(codes).astype(np.float32)
-        self._is_weighted = bool((weight != 1).any() or (held_out != 1).any())
+        self._all_weights = np.concatenate([weight, held_out])
+        self._is_weighted = bool((self._all_weights != 1).any())
         tree = chow_liu_tree(codes, layout, sample_weight=weight, pseudo_count=pseudo_count)
         self.shape = Shape(root_at_center(tree.parents), layout.cardinalities)
         compiled = compile_tree(self.shape, self.codes)
@@ -146,11 +147,15 @@ class StrudelLearner:
 
     def _counts(self, edge: Edge) -> FloatArray:
         """Weight of the training and of the validation rows of an edge, shape (2,)."""
-        if self._is_weighted:
-            return np.asarray(self.weights[edge.rows].sum(axis=0))
-        # Rows are in order, training rows first
-        n_training = np.searchsorted(edge.rows, self._n_training)
-        return np.array([n_training, len(edge.rows) - n_training], dtype=float)
+        if edge.counts is None:
+            # Rows are in order, training rows first
+            n_training = np.searchsorted(edge.rows, self._n_training)
+            both = n_training, len(edge.rows) - n_training
+            if self._is_weighted:
+                own = self._all_weights.take(edge.rows)
+                both = own[:n_training].sum(), own[n_training:].sum()
+            edge.counts = np.array(both, dtype=float)
+        return edge.counts
 
     def _offer(self, edges: list[Edge]) -> None:
         """Put edges that may be split one day into the heap."""
@@ -440,6 +445,7 @@ class Edge:
     owner: SumNode
     child: ProductNode
     rows: IntArray
+    counts: FloatArray | None = None  # weights of these rows, once known
 
 
 class SumNode:
@@ -544,7 +550,7 @@ class Conditioning:
                 continue
             moves = self.moving[edge.rows]
             copy.edges.append(Edge(copy, child, edge.rows[moves]))
-            edge.rows = edge.rows[~moves]
+            edge.rows, edge.counts = edge.rows[~moves], None
         self.touched += [node, copy]
         self.new_edges += copy.edges
         return copy
