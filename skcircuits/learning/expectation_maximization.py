@@ -48,7 +48,7 @@ from skcircuits.exceptions import (
     require_count,
     require_non_negative,
 )
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import as_run, float_array
 from skcircuits.numerics._gaussian_stack import conditional_blocks, conditional_mean
 from skcircuits.protocols import FloatArray
 
@@ -491,16 +491,15 @@ class _DiscreteStatistics(InputStatistics):
 
     def add(self, X: FloatArray, flows: FloatArray) -> None:
         """Count states; a missing cell counts by the unit's own masses."""
-        variables = self.layer.scopes[:, 0]
-        n_states = self._counts.shape[1]
-        for variable in np.unique(variables):
-            own = variables == variable
-            cells = X[:, variable]
-            indicators = (cells[:, None] == np.arange(n_states)).astype(np.float64)
-            self._counts[own] += flows[own] @ indicators
+        for variable, units, n_states in self.layer.units_by_column:
+            cells, own = X[:, variable], as_run(units)
+            # The last indicator is that of missing cells
+            codes = np.where(np.isnan(cells), n_states, cells)
+            indicators = (codes[:, None] == np.arange(n_states + 1)).astype(np.float64)
+            found = flows[own] @ indicators
             # A missing cell counts as the distribution that the unit has now
-            missing = flows[own] @ np.isnan(cells)
-            self._counts[own] += missing[:, None] * self.layer.masses[own]
+            found[:, :-1] += found[:, -1:] * self.layer.masses[own, :n_states]
+            self._counts[own, :n_states] += found[:, :-1]
 
     def estimate(self, pseudo_count: float) -> list[InputUnit]:
         """Normalise the counts; states that were impossible stay so."""

@@ -79,7 +79,7 @@ class DiscreteLayer(DiscreteInputLayer):
         )
 
     @cached_property
-    def _units_by_column(self) -> list[tuple[int, IntArray, int]]:
+    def units_by_column(self) -> list[tuple[int, IntArray, int]]:
         """Each column, its units and their largest number of states."""
         units = [np.flatnonzero(self._column_of_unit == i) for i in range(len(self._columns))]
         n_states = [int(self.cardinalities[own].max()) for own in units]
@@ -139,7 +139,7 @@ class DiscreteLayer(DiscreteInputLayer):
     def log_box(self, box: Box) -> FloatArray:
         n_states = self.log_masses.shape[1]
         values = np.empty((len(self), len(box.lower)))
-        for variable, units, own_states in self._units_by_column:
+        for variable, units, own_states in self.units_by_column:
             inside = np.zeros((len(box.lower), n_states))
             inside[:, :own_states] = box.state_mask(variable, own_states)
             # A row whose box holds every state must give exactly one.
@@ -168,7 +168,7 @@ class DiscreteLayer(DiscreteInputLayer):
         return np.where(np.isnan(cells), states[:, None], cells)
 
     def state_flows(self, flows: FloatArray, X: FloatArray) -> Iterator[StateFlows]:
-        for variable, units, n_states in self._units_by_column:
+        for variable, units, n_states in self.units_by_column:
             rows = np.flatnonzero(np.isnan(X[:, variable]))
             masses = self.masses[units, :n_states]
             yield StateFlows(variable, rows, masses.T @ flows[units[:, None], rows])

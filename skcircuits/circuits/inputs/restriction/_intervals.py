@@ -53,13 +53,11 @@ class RestrictedDiscrete(RestrictedLayer):
     def __init__(self, layer: DiscreteLayer, evidence: Evidence) -> None:
         super().__init__(layer, evidence)
         self._n = len(evidence)
-        variables = layer.scopes[:, 0]
-        self._units = {v: np.flatnonzero(variables == v) for v in np.unique(variables).tolist()}
+        self._units = {variable: units for variable, units, _ in layer.units_by_column}
         n_states = layer.masses.shape[1]
         #: Per variable, 1 where a state is allowed, shape (n, n_states).
         self._allowed = {}
-        for variable in self._units:
-            own = int(layer.cardinalities[self._units[variable]].max())
+        for variable, _, own in layer.units_by_column:
             allowed = np.zeros((self._n, n_states))
             allowed[:, :own] = evidence.box.state_mask(variable, own)
             cells = evidence.X[:, variable]
@@ -89,8 +87,7 @@ class RestrictedDiscrete(RestrictedLayer):
 
     def divided(self, weights: FloatArray, rows: IntArray) -> Iterator[StateFlows]:
         """Sums of weights (n_units, m) times the masses of each allowed state, in m rows."""
-        for variable, units in self._units.items():
-            own = int(self.layer.cardinalities[units].max())
+        for variable, units, own in self.layer.units_by_column:
             divided = self.layer.masses[units, :own].T @ weights[units]
             divided *= self._allowed[variable][rows, :own].T
             yield StateFlows(variable, np.arange(len(rows)), divided)
