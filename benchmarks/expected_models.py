@@ -1,12 +1,12 @@
 """Expected predictions of scikit-learn's models beside imputation and native missing values.
 
-Run with ``python benchmarks/expected_models.py [accuracy] [cost] [rows] [measuring]``; options
-restrict the tables. Errors of all methods come from the same splits and masks. What
-`benchmarks/results` has already is not computed again. ``--tables`` takes names and sets of them:
-``classes`` are 27 classifications, ``keel`` the real tables of `_keel`, ``generated`` those of
-`_realistic_tables` with ``--rows`` training rows and 1200 others for the test. Few test rows of one
-split cannot resolve differences of 1 %: fractions of the best are those of errors pooled over
-``--seeds`` splits, beside their mean over single splits.
+Run with ``python benchmarks/expected_models.py [accuracy] [cost] [components] [classes] [rows]
+[measuring]``; options restrict the tables. Errors of all methods come from the same splits and
+masks. What `benchmarks/results` has already is not computed again. ``--tables`` takes names and
+sets of them: ``classes`` are 27 classifications, ``keel`` the real tables of `_keel`, ``generated``
+those of `_realistic_tables` with ``--rows`` training rows and 1200 others for the test. Few test
+rows of one split cannot resolve differences of 1 %: fractions of the best are those of errors
+pooled over ``--seeds`` splits, beside their mean over single splits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from _results import Records
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_selector, make_column_transformer
-from sklearn.datasets import make_friedman1
+from sklearn.datasets import make_classification, make_friedman1
 from sklearn.decomposition import PCA
 from sklearn.ensemble import (
     GradientBoostingRegressor,
@@ -55,6 +55,7 @@ from skcircuits import (
     ExpectedPredictionRegressor,
     GaussianMixtureDensity,
 )
+from skcircuits.predictions._closed_forms import count_terms
 
 OURS = "expected prediction"
 KEYS = ("table", "seed", "rate", "mechanism", "where", "model", "method")
@@ -352,6 +353,87 @@ def cost(options):
     ours = ExpectedPredictionRegressor(FrozenEstimator(forest), density=single).fit(X)
     own = processor_time(lambda: ours.predict(X_test), repeat=3)
     print(f"  forest of 100 trees, univariate inputs: {own:.2f} s ({ours.method_})")
+
+
+def components(options):
+    """Processor time of kernel models under mixtures of many components, numbers and mixed."""
+    X, y = make_friedman1(4000, n_features=20, random_state=0)
+    numbers = pd.DataFrame(X).add_prefix("x")
+    mixed = numbers.copy()
+    for j in range(14, 20):
+        mixed[f"x{j}"] = pd.cut(mixed[f"x{j}"], 4, labels=list("abcd"))
+    print("seconds to predict 2000 rows of 20 columns, 30 % missing, 300 landmarks or an SVR")
+    for name, table in (("numbers", numbers), ("six categories", mixed)):
+        train, test = table[:2000], table[2000:]
+        test = test.mask(np.random.default_rng(0).random(test.shape) < 0.3)
+        encode = make_column_transformer(
+            (StandardScaler(), make_column_selector(dtype_include="number")),
+            (OneHotEncoder(sparse_output=False), make_column_selector(dtype_include="category")),
+        )
+        models = {"Nystroem": make_pipeline(encode, Nystroem(n_components=300), Ridge())}
+        models["SVR"] = make_pipeline(encode, SVR())
+        frozen = [FrozenEstimator(model.fit(train, y[:2000])) for model in models.values()]
+        for kind, n_components in itertools.product(("full", "tied", "diag"), (1, 3, 8, 16)):
+            density = GaussianMixtureDensity(
+                n_components=n_components, covariance_type=kind, max_iter=5, random_state=0
+            )
+            density = FrozenEstimator(density.fit(train))
+            times = [
+                processor_time(
+                    ExpectedPredictionRegressor(model, density=density, stacking=False)
+                    .fit(train, y[:2000])
+                    .predict,
+                    test,
+                    repeat=3,
+                )
+                for model in frozen
+            ]
+            words = ", ".join(f"{own} {value:.3f}" for own, value in zip(models, times))
+            print(f"  {name}, {kind}, {n_components} components: {words}")
+
+
+def classes(options):
+    """Processor time of expected probabilities of several classes by sums and by draws."""
+    print("milliseconds per row of multinomial logistic regression, 30 % missing")
+    for n_classes, n_columns, n_components in itertools.product((3, 10, 20), (12,), (3, 18)):
+        X, y = make_classification(
+            2400,
+            n_columns,
+            n_informative=n_columns,
+            n_redundant=0,
+            n_classes=n_classes,
+            n_clusters_per_class=1,
+            random_state=0,
+        )
+        model = LogisticRegression(C=0.1, max_iter=1000).fit(X[:2000], y[:2000])
+        density = GaussianMixtureDensity(
+            n_components=n_components, max_iter=20, covariance_type="full", random_state=0
+        )
+        circuit = density.fit(X[:2000]).circuit_
+        table = X[2000:].copy()
+        table[np.random.default_rng(0).random(table.shape) < 0.3] = np.nan
+        fitted = {
+            method: ExpectedPredictionClassifier(
+                FrozenEstimator(model), density=circuit, method=method, stacking=False
+            ).fit(X[:2000], y[:2000])
+            for method in ("exact", "draws", "auto")
+        }
+        expected = fitted["exact"]._expected_response("predict_proba")
+        incomplete = fitted["exact"]._rows(table[np.isnan(table).any(axis=1)])
+        n_terms = count_terms(expected.closed_form, incomplete, with_variance=False)
+        for low, high in itertools.pairwise((0, 10_000, 100_000, 1_000_000, 10_000_000)):
+            own = incomplete.take((n_terms >= low) & (n_terms < high))
+            if not len(own):
+                continue
+            times = {
+                method: processor_time(one.predict_proba, own.cells, repeat=3) * 1000 / len(own)
+                for method, one in fitted.items()
+            }
+            words = ", ".join(f"{method} {own_time:.2f}" for method, own_time in times.items())
+            print(
+                f"  {n_classes} classes, {n_components} components, {len(own)} rows of {low} to "
+                f"{high} terms: {words}, {times['exact'] / times['draws']:.1f} x draws"
+            )
 
 
 def rows(options):

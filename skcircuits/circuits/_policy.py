@@ -127,4 +127,7 @@ MISSING_PER_COMPONENT, PATTERNS_PER_PAIR = 3, 4
 PIECE_VALUES = 2**20
 # Terms of the sums that give the values of measuring a row, above which draws take less than a
 # tenth of the time (`expected_models.py measuring`).
-MEASURING_TERMS = 2**21
+MEASURING_TERMS = 3 * 2**21
+# Terms of the sums that give the probabilities of a row, for each draw that `tol` asks for, above
+# which draws take less than a quarter of the time (`expected_models.py classes`).
+TERMS_PER_DRAW = 1024

@@ -159,13 +159,15 @@ class ClosedForm(Protocol):
 class SumOfTerms(Protocol):
     """A closed form that is a sum, which may be long."""
 
-    def n_terms(self, rows: IncompleteRows) -> FloatArray:
-        """Number of terms for each of the rows, which are covered, shape (n,)."""
+    def n_terms(self, rows: IncompleteRows, *, with_variance: bool) -> FloatArray:
+        """Number of terms for each of the rows, shape (n,), infinite where they are not covered."""
 
 
-def count_terms(form: ClosedForm, rows: IncompleteRows) -> FloatArray:
-    """Number of terms of each row, shape (n,), 0 where they are no matter."""
-    return form.n_terms(rows) if isinstance(form, SumOfTerms) else np.zeros(len(rows))
+def count_terms(form: ClosedForm, rows: IncompleteRows, *, with_variance: bool) -> FloatArray:
+    """Number of terms of each row, shape (n,), 0 where they are no matter, inf if not covered."""
+    if isinstance(form, SumOfTerms):
+        return form.n_terms(rows, with_variance=with_variance)
+    return np.where(form.covers(rows, with_variance=with_variance), 0.0, np.inf)
 
 
 def explain(form: ClosedForm | None, reason: str, circuit: Circuit, is_integral: BoolArray) -> str:
@@ -335,15 +337,15 @@ class WeightedSum:
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Tell which rows all forms cover."""
+        return np.isfinite(self.n_terms(rows, with_variance=with_variance))
+
+    def n_terms(self, rows: IncompleteRows, *, with_variance: bool) -> FloatArray:
+        """Number of terms of all forms."""
         # Variances of sums need covariances, for which there is no closed form
         if with_variance and (np.count_nonzero(self.matrix, axis=0) > 1).any():
-            return np.zeros(len(rows), dtype=bool)
-        covered = [form.covers(rows, with_variance=with_variance) for form in self.forms]
-        return np.asarray(np.all(covered, axis=0))
-
-    def n_terms(self, rows: IncompleteRows) -> FloatArray:
-        """Number of terms of all forms."""
-        return np.sum([count_terms(form, rows) for form in self.forms], axis=0)
+            return np.full(len(rows), np.inf)
+        counts = [count_terms(form, rows, with_variance=with_variance) for form in self.forms]
+        return np.sum(counts, axis=0)
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
         """Combine the moments."""

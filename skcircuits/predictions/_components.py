@@ -196,6 +196,24 @@ class ConditionedRows:
             result[:, group.rows] = covariances[:, group.pattern]
         return result
 
+    def projected_axes(self, slopes: FloatArray) -> FloatArray:
+        """Principal axes of linear functions, slopes (p, k), the longest first, (K, n, a, k)."""
+        n_components, n_rows, _ = self.means.shape
+        most = max([1, *(block.group.missing.shape[1] for block in self.blocks)])
+        result = np.zeros((n_components, n_rows, min(most, slopes.shape[1]), slopes.shape[1]))
+        for group, spread in self._spreads(slopes):
+            # Few cells are missing, of many functions: the smaller Gram matrix has the same axes
+            roots = spread.transpose(1, 2, 0, 3)
+            if roots.shape[2] <= roots.shape[3]:
+                _, vectors = np.linalg.eigh(roots @ np.swapaxes(roots, -1, -2))
+                axes = np.swapaxes(vectors, -1, -2) @ roots
+            else:
+                values, vectors = np.linalg.eigh(np.swapaxes(roots, -1, -2) @ roots)
+                lengths = np.sqrt(np.maximum(values, 0.0))
+                axes = np.swapaxes(vectors * lengths[..., None, :], -1, -2)
+            result[:, group.rows, : axes.shape[2]] = axes[:, :, ::-1][:, group.pattern]
+        return result
+
     def _spreads(self, slopes: FloatArray) -> Iterator[tuple[PatternGroup, FloatArray]]:
         """Roots of the covariances times slopes, shape (m, K, P, k), group by group."""
         for block in self.blocks:
@@ -330,26 +348,24 @@ class ScoreParts(NamedTuple):
     rows: IntArray  # (n,)
     weights: FloatArray  # (K, S, n), of components and combinations of missing categories
     means: FloatArray  # (K, S, n, k)
-    variances: FloatArray  # (K, 1, n, k), or covariances (K, 1, n, k, k)
+    variances: FloatArray  # (K, 1, n, k), or covariances (K, 1, n, k, k), or axes (K, 1, n, a, k)
 
 
 def score_parts(
     additive: AdditiveFunction,
     components: GaussianComponents,
     X: FloatArray,
-    *,
-    with_covariances: bool = False,
+    project: Callable[[ConditionedRows, FloatArray], FloatArray] = (
+        ConditionedRows.projected_variances
+    ),
 ) -> Iterator[ScoreParts]:
-    """Yield the conditional distributions of an additive function, block by block of rows."""
+    """Yield the conditional distributions of an additive function, block by block of rows;
+    ``project`` gives what is asked for of the variances of linear functions (p, k).
+    """
     conditioned = components.conditioned(X)
     weights = conditioned.weights
     means = additive._given_components(conditioned, components, X)
-    slopes = additive.slopes[components.columns]
-    # A softmax depends on the covariances of several scores
-    project = (
-        conditioned.projected_covariances if with_covariances else conditioned.projected_variances
-    )
-    variances = project(slopes)
+    variances = project(conditioned, additive.slopes[components.columns])
     categories = np.array(sorted(additive.tables), dtype=np.intp)
     for group in group_patterns(np.isnan(X[:, categories])):
         for number, missing in enumerate(group.missing):

@@ -98,6 +98,7 @@ class ExpectedResponse:
     budget: DrawBudget  # for rows that have to be drawn
     closed_form: ClosedForm | None = None  # an exact method, if there is one
     draws_only: bool = False  # whether to draw all rows, even if there are exact methods
+    max_terms: float = np.inf  # of the sum that gives a row; those with more are drawn
 
     def __call__(self, rows: IncompleteRows, *, with_variance: bool = False) -> Expectation:
         """Compute the moments given the observed cells; equal rows are answered once."""
@@ -134,7 +135,7 @@ class ExpectedResponse:
         # From exact and fast to estimated and slow: each way takes the rows that are left
         form = self.closed_form
         if form is not None and not self.draws_only:
-            chosen = left & form.covers(rows, with_variance=with_variance)
+            chosen = left & self._has_short_sum(rows, with_variance)
             yield chosen, partial(_in_chunks, form, with_variance=with_variance)
             left &= ~chosen
         if not self.draws_only:
@@ -142,11 +143,17 @@ class ExpectedResponse:
             yield chosen, self.by_enumeration
             left &= ~chosen
         if form is not None and not self.draws_only and with_variance:
-            chosen = left & form.covers(rows, with_variance=False)
+            chosen = left & self._has_short_sum(rows, False)
             # Means may have a closed form where variances have none
             yield chosen, partial(self._with_drawn_variance, form)
             left &= ~chosen
         yield left, partial(self.by_draws, with_variance=with_variance)
+
+    def _has_short_sum(self, rows: IncompleteRows, with_variance: bool) -> BoolArray:
+        """Tell which rows the closed form covers by few terms, shape (n,)."""
+        assert self.closed_form is not None
+        n_terms = count_terms(self.closed_form, rows, with_variance=with_variance)
+        return np.isfinite(n_terms) & (n_terms <= self.max_terms)
 
     def _of_complete_rows(self, rows: IncompleteRows) -> Expectation:
         """Predictions of the models, with zero variance."""
@@ -311,6 +318,8 @@ def value_of_measuring(
 
     Rows whose expectations are sums of more than ``max_terms`` terms together are drawn.
     """
+    # What is summed here has its own limit
+    expected = replace(expected, max_terms=np.inf)
     # Equal rows have equal values, also where these are estimates
     first, inverse = unique_rows(np.hstack([rows.cells, rows.evidence]))
     rows = rows.take(first)
@@ -351,9 +360,9 @@ def _n_terms(
     if form is None:
         return result
     # Others have few completions
-    covered = np.flatnonzero(form.covers(rows, with_variance=False))
-    rows = rows.take(covered)
-    n_terms = count_terms(form, rows)
+    n_terms = count_terms(form, rows, with_variance=False)
+    covered = np.flatnonzero(np.isfinite(n_terms))
+    rows, n_terms = rows.take(covered), n_terms[covered]
     if not n_terms.any():
         return result
     n_values = np.zeros(len(rows))
@@ -515,6 +524,14 @@ class DrawBudget:
     scale: FloatArray | float  # (k,), unit of each output
     seed: int
     n_jobs: int | None = None  # the result is the same for any
+
+    @property
+    def n_needed(self) -> float:
+        """Draws after which an error of half a unit, the most of probabilities, is below `tol`
+        where lattices agree.
+        """
+        share = PRIOR_FREEDOM / (PRIOR_FREEDOM + N_LATTICES - 1)
+        return min(self.max_draws, max(MIN_DRAWS, share * (0.5 / max(self.tol, 1e-9)) ** 2))
 
     def sizes(self) -> Iterator[int]:
         """Points per lattice of the rounds that the budget allows, doubling."""

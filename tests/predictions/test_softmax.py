@@ -11,7 +11,9 @@ from sklearn.svm import LinearSVC
 
 from skcircuits.circuits import Categorical, Circuit, MultivariateGaussian
 from skcircuits.predictions import find_closed_form
-from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response
+from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response, count_terms
+from skcircuits.predictions._components import GaussianComponents
+from skcircuits.predictions._expected_response import DrawBudget, ExpectedResponse
 from skcircuits.predictions.models._links import SoftmaxForm
 
 NAN = np.nan
@@ -131,3 +133,41 @@ def test_against_a_million_draws():
     np.testing.assert_allclose(answers.var(axis=1), exact.variance, rtol=0.02)
     direct = softmax(drawn[:, 0] @ model.coef_.T + model.intercept_, axis=1).mean(axis=0)
     np.testing.assert_allclose(exact.mean[0], direct, atol=5e-3)
+
+
+def test_long_sums_are_drawn():
+    circuit, model = mixture(), LogisticRegression(max_iter=500)
+    form = form_of(model, circuit, n_classes=4)
+    rows = rows_of([NAN, NAN, 1.0], [0.3, NAN, 1.0], [0.3, 0.2, NAN])
+    long, short, _ = n_terms = count_terms(form, rows, with_variance=False)
+    assert long > short
+    response = Response([model], "predict_proba", lambda encoded: encoded)
+    budget = DrawBudget(2000, 0.03, 1.0, 0)
+    exact = ExpectedResponse(response, circuit, budget, form)(rows)
+    limited = ExpectedResponse(response, circuit, budget, form, max_terms=short)
+    assert (n_terms <= short).tolist() == [False, True, True]
+    found = limited(rows)
+    assert (found.error > 0.0).tolist() == [True, False, False]
+    np.testing.assert_array_equal(found.mean[1:], exact.mean[1:])
+    assert np.abs(found.mean - exact.mean).max() < 3.0 * found.error[0]
+
+
+def test_draws_that_a_tolerance_asks_for():
+    assert DrawBudget(2000, 0.03, 1.0, 0).n_needed == pytest.approx(0.075 / 0.03**2)
+    assert DrawBudget(2000, 0.0, 1.0, 0).n_needed == 2000
+    assert DrawBudget(2000, 10.0, 1.0, 0).n_needed == 32
+
+
+def test_axes_of_more_missing_cells_than_classes_and_of_fewer():
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(6, 6))
+    circuit = Circuit(MultivariateGaussian(range(6), rng.normal(size=6), root @ root.T))
+    conditioned = GaussianComponents.of(circuit).conditioned(
+        np.array([[NAN] * 6, [0.0] * 4 + [NAN] * 2, [0.0] * 6])
+    )
+    slopes = rng.normal(size=(6, 4))
+    axes = conditioned.projected_axes(slopes)
+    covariances = conditioned.projected_covariances(slopes)
+    np.testing.assert_allclose(np.swapaxes(axes, -1, -2) @ axes, covariances, atol=1e-12)
+    lengths = np.linalg.norm(axes, axis=-1)
+    assert (np.diff(lengths, axis=-1) <= 1e-12).all()

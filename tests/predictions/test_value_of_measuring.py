@@ -169,7 +169,7 @@ def test_long_sums_over_classes_are_drawn_with_their_errors():
     assert expected.is_exact(rows).all()
     exact = value_of_measuring(expected, rows, ENTROPY, 0, np.inf)
     with pytest.warns(UserWarning, match=r"1024 draws for 2 of 3 rows, with standard errors up to"):
-        some = value_of_measuring(expected, rows, ENTROPY, 0, 150_000)
+        some = value_of_measuring(expected, rows, ENTROPY, 0, 450_000)
     np.testing.assert_array_equal(some[1], exact[1])
     drawn, errors = _by_draws(expected, rows, ENTROPY, 0)
     np.testing.assert_array_equal(some[[0, 2]], drawn[[0, 0]])

@@ -20,6 +20,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import _check_method_params
 
 from skcircuits.circuits import Circuit
+from skcircuits.circuits._policy import TERMS_PER_DRAW
 from skcircuits.estimators._base import (
     NON_NEGATIVE,
     HasMethods,
@@ -627,6 +628,7 @@ class ExpectedPredictionMixin(
             budget,
             self._closed_forms.get(method),
             draws_only=self.method == "draws",
+            max_terms=np.inf if self.method == "exact" else TERMS_PER_DRAW * budget.n_needed,
         )
 
     def _or_without_evidence(self, answer, rows):

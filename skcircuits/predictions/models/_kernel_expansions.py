@@ -72,6 +72,7 @@ from skcircuits.predictions._closed_forms import (
 from skcircuits.predictions._components import (
     MAX_COMBINATIONS,
     AdditiveFunction,
+    ConditionedRows,
     GaussianComponents,
     ScoreParts,
     few_combinations,
@@ -567,7 +568,8 @@ class ProjectedExpansion:
         return np.column_stack(variances)
 
     def _parts(self, X: FloatArray) -> Iterator[ScoreParts]:
-        return score_parts(self.features, self.components, X, with_covariances=True)
+        covariances = ConditionedRows.projected_covariances
+        return score_parts(self.features, self.components, X, covariances)
 
     @cached_property
     def _centre(self) -> FloatArray:

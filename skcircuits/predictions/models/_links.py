@@ -47,6 +47,7 @@ from skcircuits.predictions._components import (
     MAX_COMBINATIONS,
     NEGLIGIBLE,
     AdditiveFunction,
+    ConditionedRows,
     GaussianComponents,
     ScoreParts,
     few_combinations,
@@ -373,23 +374,20 @@ class SoftmaxForm:
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Rows that miss few categories and whose scores vary in few directions."""
+        return np.isfinite(self.n_terms(rows, with_variance=with_variance))
+
+    def n_terms(self, rows: IncompleteRows, *, with_variance: bool) -> FloatArray:
+        """Number of answers, nodes times classes, of all components and combinations."""
+        result = np.full(len(rows), np.inf)
         covered = is_plainly_missing(rows) & few_combinations(self.additive, rows.evidence)
         chosen = np.flatnonzero(covered)
         for part in self._parts(rows.evidence[chosen]):
-            # The number of nodes grows exponentially with the directions: beyond a bound draws
-            # are faster
-            n_nodes = self._n_nodes(self._axes(part)).prod(axis=-1, dtype=float)
-            fits = n_nodes * part.means.shape[1] <= MAX_NODES
-            covered[chosen[part.rows]] = fits.all(axis=0)
-        return covered
-
-    def n_terms(self, rows: IncompleteRows) -> FloatArray:
-        """Number of nodes of all components and combinations of categories."""
-        result = np.zeros(len(rows))
-        for part in self._parts(rows.evidence):
-            n_nodes = self._n_nodes(self._axes(part)).prod(axis=-1, dtype=float)
+            n_nodes = self._n_nodes(part.variances[:, 0]).prod(axis=-1, dtype=float)
             n_cases = (part.weights > NEGLIGIBLE).sum(axis=1)
-            result[part.rows] = (n_nodes * n_cases).sum(axis=0)
+            # The number of nodes grows exponentially with the directions
+            fits = (n_nodes * part.means.shape[1] <= MAX_NODES).all(axis=0)
+            n_terms = part.means.shape[-1] * (n_nodes * n_cases).sum(axis=0)
+            result[chosen[part.rows]] = np.where(fits, n_terms, np.inf)
         return result
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
@@ -404,12 +402,12 @@ class SoftmaxForm:
         return Expectation.exact(mean, square - mean**2)
 
     def _parts(self, X: FloatArray) -> Iterator[ScoreParts]:
-        return score_parts(self.additive, self.components, X, with_covariances=True)
+        return score_parts(self.additive, self.components, X, self._axes)
 
     def _moments(self, part: ScoreParts) -> tuple[FloatArray, FloatArray]:
         """First and second moments of the probabilities of some rows, shape (n, k)."""
         n_components, n_combinations, n_rows = part.weights.shape
-        axes = self._axes(part)
+        axes = part.variances[:, 0]
         n_nodes = np.broadcast_to(
             self._n_nodes(axes)[:, None], (n_components, n_combinations, n_rows, axes.shape[2])
         )
@@ -437,20 +435,12 @@ class SoftmaxForm:
         positive = expit(scores)
         return np.asarray(positive / positive.sum(axis=0))
 
-    def _axes(self, part: ScoreParts) -> FloatArray:
-        """Axes of the scores, the longest first, (K, n, a, k); others have no length."""
-        covariances = part.variances[:, 0]
+    def _axes(self, conditioned: ConditionedRows, slopes: FloatArray) -> FloatArray:
+        """Axes of the scores, the longest first, (K, n, a, k)."""
         if not self.is_one_versus_rest:
             # A softmax is invariant to a constant that is added to all scores
-            covariances = covariances - covariances.mean(axis=-1, keepdims=True)
-            covariances = covariances - covariances.mean(axis=-2, keepdims=True)
-        values, vectors = np.linalg.eigh((covariances + np.swapaxes(covariances, -1, -2)) / 2.0)
-        lengths = np.sqrt(np.maximum(values, 0.0))
-        axes = np.swapaxes(vectors * lengths[..., None, :], -1, -2)[..., ::-1, :]
-        if self.is_one_versus_rest:
-            return np.asarray(axes)
-        # Centred scores of k classes vary in k - 1 directions
-        return np.asarray(axes[..., : max(1, axes.shape[-1] - 1), :])
+            slopes = slopes - slopes.mean(axis=1, keepdims=True)
+        return conditioned.projected_axes(slopes)
 
     def _n_nodes(self, axes: FloatArray) -> IntArray:
         """Number of nodes along each axis, 1 or a power of two and one, shape (..., a)."""
