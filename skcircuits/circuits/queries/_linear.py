@@ -78,7 +78,6 @@ class LinearCircuit:
         self._plan = plan
         found = [_alternative(plan, known, bounds, integers) for known, bounds in alternatives]
         self._parts = [part for part in found if part is not None]
-        self._log_masses = [part.log_mass() for part in self._parts]
 
     @property
     def cardinalities(self) -> dict[int, int]:
@@ -125,14 +124,14 @@ class LinearCircuit:
 
     def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
         """Draw counts (1,) rows."""
-        log_masses = np.array([np.logaddexp.reduce(own) for own in self._log_masses])
+        log_masses = np.array([np.logaddexp.reduce(part.log_mass) for part in self._parts])
         numbers = rng.multinomial(int(counts[0]), softmax(log_masses))
         drawn = [part.sample(int(n), rng) for part, n in zip(self._parts, numbers) if n]
         return np.concatenate(drawn) if drawn else np.empty((0, self._plan.n_columns))
 
     @cached_property
     def _all_log_masses(self) -> FloatArray:
-        return np.concatenate([np.empty(0), *self._log_masses])
+        return np.concatenate([np.empty(0), *(part.log_mass for part in self._parts)])
 
     @cached_property
     def _weights(self) -> FloatArray:
@@ -155,13 +154,14 @@ class _Exact:
     def __init__(self, circuit: RestrictedCircuit) -> None:
         self.circuit = circuit
 
+    @cached_property
     def log_mass(self) -> FloatArray:
         """Log probability of each row."""
         return self.circuit.log_mass()
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draw n rows."""
-        return self.circuit.sample(rng.multinomial(n, softmax(self.log_mass())), rng)
+        return self.circuit.sample(rng.multinomial(n, softmax(self.log_mass)), rng)
 
 
 def _alternative(
@@ -364,7 +364,7 @@ class _Slices:
                 break
         # Nodes of density zero cannot be conditioned on
         self._kept = np.flatnonzero(log_mass > -np.inf)
-        self._log_mass = log_mass[self._kept]
+        self.log_mass = log_mass[self._kept]  # log weight of each node
         self.is_possible = len(self._kept) > 0
         self.circuit = RestrictedCircuit(plan, self._at(self._rule.nodes[self._kept])[1])
 
@@ -456,13 +456,9 @@ class _Slices:
         low[np.isinf(low)] = high[np.isinf(high)] = np.nan
         return kept, Evidence(cells, Box(low, high, known.box.closed, known.box.states))
 
-    def log_mass(self) -> FloatArray:
-        """Log weight of each node."""
-        return self._log_mass
-
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draw the outer variables, then all others given them, n rows."""
-        log_mass = self._log_mass
+        log_mass = self.log_mass
         masses = np.zeros(len(self._rule.weights))
         masses[self._kept] = np.exp(log_mass - log_mass.max())
         values = self._rule.draw(masses, n, rng)
