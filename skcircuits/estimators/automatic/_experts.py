@@ -4,7 +4,7 @@ import copy
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -78,7 +78,7 @@ _MAX_KERNEL_PAIRS = 1_200_000  # pairs of rows times categories, where there are
 _N_PASSES = 30  # of latent trees that are chosen: more hardly gain
 # Prior mean of the weights of densities and of a forest, trees of all forests of a trial, and most
 # states times rows
-_FOREST_CENTRE, _N_TREES, _MAX_FOREST_CELLS = np.array([0.8, 0.2]), 80, 2_000_000
+_FOREST_CENTRE, _N_TREES, _MAX_FOREST_CELLS = np.array([0.8, 0.2]), 160, 2_000_000
 _FIXED = {
     "gaussian_mixture": {"tol": TRIAL_TOL},
     "latent_tree": {"validation_fraction": None},
@@ -587,13 +587,8 @@ class Trials:
         asked = list(self._answers(list(weights)))
         maps = self._sinh_maps()
         for j in range(self.X.shape[1]):
-            parts = [turn.of_column(answers, j) for turn, answers in asked]
-            own = Answers(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-            if j in maps:
-                own = _in_units_of_errors(own, centre, maps[j])
-                found[:, j] = stacking_weights([own], _PRIOR_NUMBERS, centre)
-            else:
-                found[:, j] = stacking_weights([own], centre=centre)
+            own = _about(asked, j, centre, maps)
+            found[:, j] = stacking_weights([own], _prior(j, maps), centre)
         return found
 
     def forest_weights(self, chosen, column_weights, columns):
@@ -601,24 +596,28 @@ class Trials:
 
         `chosen`: experts beside them, with `column_weights` (K, d).
         """
-        n_states = self.schema.cardinalities.sum()
-        if not columns or n_states * len(self._table.weights) > _MAX_FOREST_CELLS:
-            return {}
-        experts, parts = list(chosen), {}
         sizes = {j: self.schema.columns[j].cardinality for j in columns}
+        n_answers = sum(max(1, size) for size in sizes.values())
+        if not columns or n_answers * len(self._table.weights) > _MAX_FOREST_CELLS:
+            return {}
+        experts, asked, grown = list(chosen), [], set()
         answered = self._answers(experts)
         for i, (part, turns) in enumerate(self._splits_of(experts)):
             complete = partial(self._completed, experts, i, column_weights)
             some = part.take(np.arange(0, len(part.weights), -(-len(part.weights) // FOREST_ROWS)))
-            rows = TrainingRows(self.X[some.source], some.weights)
+            rows = TrainingRows(some.cells(), some.weights)
             forests = Forests.grow(complete(turns[0].of(some)), rows, sizes, _N_TREES, self.seed)
+            grown |= forests.trees.keys()
             for turn, answers in islice(answered, len(turns)):
-                both = _beside_forests(turn, answers, column_weights, forests, complete(turn))
-                for j in forests.trees:
-                    parts.setdefault(j, []).append(turn.of_column(both, j))
-        # What all columns show of forests is the prior mean of each
-        centre = stacking_weights(chain(*parts.values()), centre=_FOREST_CENTRE)
-        weights = {j: float(stacking_weights(own, centre=centre)[1]) for j, own in parts.items()}
+                beside = _beside_forests(turn, answers, column_weights, forests, complete(turn))
+                asked.append((turn, beside))
+        maps, weights = self._sinh_maps(), {}
+        for kind in filter(None, (grown - maps.keys(), grown & maps.keys())):
+            parts = {j: _about(asked, j, _FOREST_CENTRE, maps) for j in sorted(kind)}
+            # What all categories, or all numbers, show of forests is the prior mean of each
+            centre = stacking_weights(parts.values(), centre=_FOREST_CENTRE)
+            for j, own in parts.items():
+                weights[j] = float(stacking_weights([own], _prior(j, maps), centre)[1])
         return {j: weight for j, weight in weights.items() if weight >= _LEAST_WEIGHT}
 
     def _completed(self, experts, i, column_weights, held_out):
@@ -635,14 +634,12 @@ class Trials:
         means, tables = zip(*answers, strict=True)
         is_number = table.cardinalities == 0
         average = np.einsum("kc,knc->nc", column_weights[:, is_number], means)
-        columns = zip(column_weights[:, ~is_number].T, zip(*tables, strict=True), strict=True)
-        modes = np.column_stack(
-            [np.tensordot(own, each, 1).argmax(axis=1) for own, each in columns]
-        )
-        completed, known = np.empty((2, len(table.weights), len(is_number)))
-        completed[:, is_number], known[:, is_number] = average, table.numbers
-        completed[:, ~is_number], known[:, ~is_number] = modes, table.codes
-        return np.where(held_out.is_missing, completed, known)
+        completed = np.empty((len(table.weights), len(is_number)))
+        completed[:, is_number] = average
+        columns = zip(np.flatnonzero(~is_number).tolist(), zip(*tables, strict=True), strict=True)
+        for j, each in columns:
+            completed[:, j] = np.tensordot(column_weights[:, j], each, 1).argmax(axis=1)
+        return np.where(held_out.is_missing, completed, table.cells())
 
     def _sinh_maps(self):
         """Maps that make numbers nearly normal, by column."""
@@ -712,24 +709,38 @@ class Trials:
         return self.X[turns[0].table.source]
 
 
+def _about(asked, column, weights, maps):
+    """All answers about a column; errors of numbers are in units of those by some weights (K,)."""
+    parts = [turn.of_column(answers, column) for turn, answers in asked]
+    own = Answers(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    return _in_units_of_errors(own, weights, maps[column]) if column in maps else own
+
+
+def _prior(column, maps):
+    return _PRIOR_NUMBERS if column in maps else _PRIOR_CELLS
+
+
 def _beside_forests(turn, answers, column_weights, forests, completed):
-    """Answers of two: of experts averaged by weights (K, d), and of forests about categories."""
+    """Answers of two: of experts averaged by weights (K, d), and of forests as far as they know."""
     table, is_missing = turn.table, turn.is_missing
-    columns = np.flatnonzero(table.cardinalities)
-    asked = columns[np.nonzero(turn.hidden_codes)[1]]
-    average = np.einsum("lk,kl->l", answers.likelihoods, column_weights[:, asked])
-    likely = np.zeros(table.codes.shape)
-    likely[turn.hidden_codes] = average
-    for index, j in enumerate(columns.tolist()):
-        rows = np.flatnonzero(turn.hidden_codes[:, index])
-        if j in forests.trees and len(rows):
-            own, known = forests.answers(j, completed[rows], is_missing[rows])
-            own = own[np.arange(len(rows)), table.codes[rows, index]]
-            likely[rows, index] += known * (own - likely[rows, index])
-    own = np.maximum(likely[turn.hidden_codes], LEAST_PROBABILITY)
-    # Numbers are the same to both
-    means = np.repeat(answers.means[:, :1], 2, axis=1)
-    return answers._replace(means=means, likelihoods=np.column_stack([average, own]))
+    is_number, found = table.cardinalities == 0, []
+    # Forests answer by one mean of a number, and by as many probabilities as there are categories
+    for hidden, columns, each, places in (
+        (turn.hidden_numbers, np.flatnonzero(is_number), answers.means, None),
+        (turn.hidden_codes, np.flatnonzero(~is_number), answers.likelihoods, table.codes),
+    ):
+        average = np.einsum("lk,kl->l", each, column_weights[:, columns[np.nonzero(hidden)[1]]])
+        both = np.zeros(hidden.shape)
+        both[hidden] = average
+        for index, j in enumerate(columns.tolist()):
+            rows = np.flatnonzero(hidden[:, index])
+            if j in forests.trees and len(rows):
+                own, known = forests.answers(j, completed[rows], is_missing[rows])
+                own = own[np.arange(len(rows)), 0 if places is None else places[rows, index]]
+                both[rows, index] += known * (own - both[rows, index])
+        found.append(np.column_stack([average, both[hidden]]))
+    means, likelihoods = found
+    return answers._replace(means=means, likelihoods=np.maximum(likelihoods, LEAST_PROBABILITY))
 
 
 def _largest(experts, weights, most, least):

@@ -107,10 +107,10 @@ class AutomaticDensity(CircuitDensity):
         location models. The candidates include, on small tables, mixtures with one component per
         row, and on tables of many rows mixtures of up to 48 components with separate covariances;
         latent trees, of few and of many states, are candidates only on tables without numbers.
-        Probabilities of categories are averaged with those of random trees over the other columns,
-        which know interactions of several columns, and thresholds. On
-        tables with ordered categories, they include a single Gaussian to which the codes of these
-        are numbers; a category then has the probability of the numbers that round to its code. One
+        Means and probabilities of categories are averaged with those of random trees over the other
+        columns, which know interactions of several columns, and thresholds. On tables with ordered
+        categories, they include a single Gaussian to which the codes of these are numbers; a
+        category then has the probability of the numbers that round to its code. One
         of two location models is fitted to transformed columns. Tables of numbers with a skewed
         column get transformed candidates even if a single Gaussian suffices. In each column,
         squared errors count relative to their variance, which grows with the number in skewed
@@ -135,8 +135,8 @@ class AutomaticDensity(CircuitDensity):
     weights_ : ndarray of shape (len(densities_),)
         Weights of the densities in the mixture.
     forest_weights_ : dict
-        For each index of a column of categories that an imputer also predicts by random trees,
-        their weight beside the densities (which is smaller where they split on missing cells).
+        For each index of a column that an imputer also predicts by random trees, their weight
+        beside the densities (which is smaller where they split on missing cells).
         Draws, most probable completions and ``circuit_`` do not depend on them. Empty if
         ``selection="log_likelihood"``.
     log_likelihood_ : float
@@ -429,7 +429,12 @@ class AutomaticDensity(CircuitDensity):
         if by_cells:
             self._column_weights = weighed.column_weights(chosen)
             sizes = self._schema.cardinalities
-            columns = np.flatnonzero((sizes > 1) & (sizes <= MAX_FOREST_STATES)).tolist()
+            # Numbers that are categories to the densities are neither to trees
+            is_same = (sizes > 0) == (schema.cardinalities > 0)
+            # Trees of many numbers take as long as all else
+            is_grown = is_same & ((sizes > 1) | (len(sizes) <= MAX_DENSE_COLUMNS) & (sizes == 0))
+            is_grown &= sizes <= MAX_FOREST_STATES
+            columns = np.flatnonzero(is_grown).tolist()
             self.forest_weights_ = weighed.forest_weights(chosen, self._column_weights, columns)
         return chosen, trials.report(chosen)
 

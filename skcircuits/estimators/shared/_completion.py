@@ -31,7 +31,7 @@ from skcircuits.protocols import MAX_INTEGER
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
 _MOST_NEW = 0.5  # rows of a new integer: fewer than of one that occurred once
 # Trees of all forests, least and most of each, and least rows of a leaf, and as much weight
-_N_TREES, _TREES_OF_EACH, _LEAF_ROWS = 120, (4, 12), 3
+_N_TREES, _TREES_OF_EACH, _LEAF_ROWS = 240, (4, 12), 3
 FOREST_ROWS, MAX_FOREST_STATES = 2000, 100  # from which trees are learned, and of a column
 _N_TURNS = 6  # in which the cells of rows are hidden: few of them at once
 
@@ -112,7 +112,7 @@ def complete_rows(
             means, tables = averages(experts, rows, is_categorical, bounds, column_weights)
             if forests is not None:
                 completed = _with_modes(means.copy(), tables, rows)
-                tables = forests.averaged(tables, completed, np.isnan(rows))
+                means, tables = forests.averaged(means, tables, completed, np.isnan(rows))
             if self_masking is not None:
                 means = np.where(np.isnan(rows), self_masking.shifted(means), means)
                 tables = self_masking.tilted(tables)
@@ -205,19 +205,21 @@ def averages(experts, X, is_categorical, bounds, column_weights):
 
 @dataclass(frozen=True, eq=False)
 class Forests:
-    """Random trees that predict categories from the other cells of a row, completed.
+    """Random trees that predict cells from the other cells of a row, completed.
 
     Trees know interactions and thresholds, since they split rows by what several columns together
     tell, where densities learn how pairs depend, or have few classes (Geurts, Ernst and Wehenkel,
-    2006, "Extremely Randomized Trees"). With a density p of the other cells, a forest P is the
-    density p P of a row, which predicts the expectation of P under p. Here that is P at the means
-    and modes of p.
+    2006, "Extremely Randomized Trees"). With a density p of the other cells, a forest P of
+    categories is the density p P of a row, which predicts the expectation of P under p. Here that
+    is P at the means and modes of p, as are the means that forests predict of numbers.
 
-    `trees`: by column; `values`: increasing numbers of each column, among which cells have ranks;
-    `weights`: of forests in the average with densities, by column.
+    `trees`: by column; `units`: least number and range of each, which are 0 and 1 to trees, whose
+    errors neither vanish nor overflow then; `values`: increasing numbers of each column, among
+    which cells have ranks; `weights`: of forests in the average with densities, by column.
     """
 
     trees: dict[int, list[ExtraTreeRegressor]]
+    units: dict[int, tuple[float, float]]
     values: list[np.ndarray]
     weights: dict[int, float]
 
@@ -225,18 +227,22 @@ class Forests:
     def grow(cls, completed, rows, sizes, n_trees, seed, weights=None):
         """Learn columns of training rows from these rows (n, d), completed.
 
-        `sizes`: numbers of categories of these columns; `n_trees`: of all forests together.
+        `sizes`: numbers of categories of these columns, 0 for numbers; `n_trees`: of all forests
+        together.
         """
-        forests = cls({}, [np.unique(own) for own in completed.T], weights or {})
+        forests = cls({}, {}, [np.unique(own) for own in completed.T], weights or {})
         ranks = forests._ranks(completed)
         each = int(np.clip(n_trees // max(1, len(sizes)), *_TREES_OF_EACH))
         for j, size in sizes.items():
             known = np.flatnonzero(~np.isnan(rows.X[:, j]))
             if len(known):
+                cells = rows.X[known, j, None]
+                low, width = (0.0, 1.0) if size else (cells.min(), np.ptp(cells) or 1.0)
+                forests.units[j] = low, width
                 # Squared errors of indicators are the Gini impurity
-                indicators = (rows.X[known, j, None] == np.arange(size)).astype(np.float64)
+                cells = (cells == np.arange(size)) if size else (cells - low) / width
                 weights = rows.weight[known] / rows.weight[known].mean()
-                sample = _without(ranks[known], j), indicators, weights
+                sample = _without(ranks[known], j), cells.astype(np.float64), weights
                 # Sums of weights are rounded
                 least = min(0.5, (1.0 - 1e-9) * _LEAF_ROWS / len(known))
                 leaves = {"min_samples_leaf": _LEAF_ROWS, "min_weight_fraction_leaf": least}
@@ -263,18 +269,22 @@ class Forests:
         sizes = {j: schema.columns[j].cardinality for j in weights}
         return cls.grow(completed, rows, sizes, _N_TREES, seed, weights)
 
-    def averaged(self, tables, completed, is_missing):
-        """Probabilities of missing categories, {column: (m, k)}, averaged with the forests'."""
-        tables = dict(tables)
+    def averaged(self, means, tables, completed, is_missing):
+        """Means (n, d) and tables {column: (m, k)} of missing cells, averaged with the forests'."""
+        means, tables = means.copy(), dict(tables)
         for j, weight in self.weights.items():
             rows = np.flatnonzero(is_missing[:, j])
-            if j in self.trees and len(rows):
-                own, known = self.answers(j, completed[rows], is_missing[rows])
+            if j not in self.trees or not len(rows):
+                continue
+            own, known = self.answers(j, completed[rows], is_missing[rows])
+            if j in tables:
                 tables[j] = tables[j] + weight * known[:, None] * (own - tables[j])
-        return tables
+            else:
+                means[rows, j] += weight * known * (own[:, 0] - means[rows, j])
+        return means, tables
 
     def answers(self, column, completed, is_missing):
-        """Probabilities (n, k) of the categories of a column, and how far they count (n,).
+        """Probabilities (n, k) or means (n, 1) of a column, and how far they count (n,).
 
         Trees count as much as the columns that are known, by the impurity that splits reduce: the
         mean of a missing number may be far from all its probable values.
@@ -283,7 +293,8 @@ class Forests:
         trees = self.trees[column]
         own = np.mean([tree.predict(cells, check_input=False) for tree in trees], axis=0)
         importances = np.mean([tree.feature_importances_ for tree in trees], axis=0)
-        return own.reshape(len(cells), -1), ~is_missing @ importances
+        low, width = self.units[column]
+        return low + width * own.reshape(len(cells), -1), ~is_missing @ importances
 
     def _ranks(self, completed):
         # Floats of trees have 24 bits, and random thresholds are uniform

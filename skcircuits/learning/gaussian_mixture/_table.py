@@ -152,6 +152,14 @@ class MixtureTable:
     def total_weight(self) -> float:
         return float(self.weights.sum())
 
+    def cells(self) -> FloatArray:
+        """Cells (n, d), numbers in standard units, NaN where missing."""
+        is_number = self.cardinalities == 0
+        result = np.empty((len(self.weights), len(is_number)))
+        result[:, is_number] = self.numbers
+        result[:, ~is_number] = np.where(self.codes < 0, np.nan, self.codes)
+        return result
+
     @property
     def n_cells(self) -> int:
         return max(1, len(self.weights) * len(self.cardinalities))

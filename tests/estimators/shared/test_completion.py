@@ -138,10 +138,26 @@ def test_forests_count_as_much_as_the_columns_that_they_know():
     assert 0.02 < known[1] < 0.9
     assert known[2] == 0.0
     tables = {2: np.array([[0.3, 0.7]] * 3)}
-    averaged = forests.averaged(tables, cells, is_missing)[2]
+    means, averaged = forests.averaged(cells, tables, cells, is_missing)
     expected = 0.3 + 0.5 * known * (own[0] - 0.3)
-    np.testing.assert_allclose(averaged[:, 0], expected)
+    np.testing.assert_allclose(averaged[2][:, 0], expected)
+    np.testing.assert_array_equal(means, cells)
     np.testing.assert_array_equal(tables[2], 0.3 + np.array([[0.0, 0.4]] * 3))
+
+
+def test_forests_predict_means_of_numbers():
+    X = with_exclusive_or(400)
+    X = np.column_stack([X, 10.0 * X[:, 2] + X[:, 0]])
+    forests = Forests.grow(X, TrainingRows(X, np.ones(400)), {3: 0}, 40, seed=0, weights={3: 0.5})
+    is_missing = np.zeros((400, 4), dtype=bool)
+    is_missing[:300, 3] = True
+    own, known = forests.answers(3, X, is_missing)
+    np.testing.assert_allclose(known, 1.0)
+    assert np.std(own[:, 0] - X[:, 3]) < 1.0
+    means, _ = forests.averaged(np.zeros_like(X), {}, X, is_missing)
+    np.testing.assert_allclose(means[:300, 3], 0.5 * own[:300, 0])
+    np.testing.assert_array_equal(means[300:], 0.0)
+    np.testing.assert_array_equal(means[:, :3], 0.0)
 
 
 def test_forests_do_not_depend_on_units_of_numbers():
@@ -171,30 +187,51 @@ def test_leaves_of_forests_have_the_weight_of_three_rows():
             assert 1.0 < least < 100.0
 
 
+@pytest.mark.parametrize("unit, origin", [(1e300, 0.0), (1e-300, 0.0), (1.0, 1e9)])
+def test_forests_predict_numbers_in_any_unit(unit, origin):
+    X = with_exclusive_or(200)
+    is_missing = np.arange(3)[None] == np.full((200, 1), 2)
+    plain, other = (
+        Forests.grow(cells, TrainingRows(cells, np.ones(200)), {2: 0}, 10, seed=0).answers(
+            2, cells, is_missing
+        )
+        for cells in (X, origin + unit * X)
+    )
+    np.testing.assert_allclose(other[0], origin + unit * plain[0], rtol=1e-12)
+    np.testing.assert_allclose(other[1], plain[1])
+
+
 def test_forests_of_constant_columns_and_of_columns_without_cells():
-    X = np.column_stack([np.zeros(20), np.full(20, np.nan), np.arange(20.0)])
+    X = np.column_stack([np.zeros(20), np.full((20, 2), np.nan), np.arange(20.0), np.full(20, 7.0)])
     rows = TrainingRows(X, np.ones(20))
-    forests = Forests.grow(np.nan_to_num(X), rows, {0: 1, 1: 2}, 10, seed=0)
-    assert list(forests.trees) == [0]
-    own, known = forests.answers(0, np.nan_to_num(X), np.isnan(X))
-    np.testing.assert_array_equal(own, 1.0)
-    np.testing.assert_array_equal(known, 0.0)
+    forests = Forests.grow(np.nan_to_num(X), rows, {0: 1, 1: 2, 2: 0, 4: 0}, 10, seed=0)
+    assert list(forests.trees) == [0, 4]
+    for column, only in ((0, 1.0), (4, 7.0)):
+        own, known = forests.answers(column, np.nan_to_num(X), np.isnan(X))
+        np.testing.assert_array_equal(own, only)
+        np.testing.assert_array_equal(known, 0.0)
 
 
-def test_imputers_average_forests_where_columns_interact():
+@pytest.mark.parametrize("column", [5, 6])
+def test_imputers_average_forests_where_columns_interact(column):
     def table(n, seed):
         rng = np.random.default_rng(seed)
         numbers, codes = rng.normal(size=(n, 2)), rng.integers(0, 3, (n, 2))
+        level = 100.0 * (codes.prod(axis=1) % 3) + numbers[:, 0]
         have_one_sign = numbers.prod(axis=1) > 0.0
-        return np.column_stack([numbers, codes, codes.sum(axis=1) % 3, have_one_sign])
+        return np.column_stack([numbers, codes, codes.sum(axis=1) % 3, have_one_sign, level])
 
     train, truth = table(300, seed=0), table(400, seed=1)
     train[np.random.default_rng(2).random(train.shape) < 0.15] = np.nan
     test = truth.copy()
-    test[:, 5] = np.nan
+    test[:, column] = np.nan
     imputer = CircuitImputer(categorical_features=[2, 3, 4, 5], random_state=0).fit(train)
-    density = imputer.density_
-    assert density.forest_weights_[5] > 0.3
-    wrong = np.mean(imputer.transform(test)[:, 5] != truth[:, 5])
-    density._forests = None
-    assert wrong < 0.7 * np.mean(imputer.transform(test)[:, 5] != truth[:, 5])
+
+    def error():
+        imputed = imputer.transform(test)[:, column]
+        return np.mean(imputed != truth[:, 5]) if column == 5 else np.std(imputed - truth[:, 6])
+
+    assert imputer.density_.forest_weights_[column] > 0.3
+    beside = error()
+    imputer.density_._forests = None
+    assert beside < 0.7 * error()
