@@ -9,7 +9,7 @@ whatever else the circuit models.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -290,6 +290,8 @@ def with_decided(circuit: Circuit, columns: IntArray, found: Sequence[Thresholds
 
 def _renumbered(unit: InputUnit, columns: IntArray) -> InputUnit:
     """The same unit over other columns."""
+    if (columns[list(unit.scope)] == unit.scope).all():
+        return unit
     parameters = unit.parameters()
     name = "variable" if "variable" in parameters else "variables"
     parameters[name] = columns[parameters[name]].tolist()
@@ -306,9 +308,13 @@ def _with_bands(root: Unit, found: Thresholds) -> Unit:
         lower[1:, found.variable] = upper[:-1, found.variable] = found.cuts
         masses = np.exp(Circuit(root).log_prob_box(lower, upper, closed="left"))
         factors = np.where(masses > LEAST_MASS, found.fractions / masses, 1.0)
+    order = topological_order(root)
+    divided = [u for u in order if isinstance(u, InputUnit) and found.variable in u.scope]
     built: dict[int, Unit] = {}
     totals: dict[int, float] = {}
-    for unit in topological_order(root):
+    for unit, (own, total) in zip(divided, _divided(divided, found, ends, factors), strict=True):
+        built[id(unit)], totals[id(unit)] = own, total
+    for unit in order:
         if isinstance(unit, Sum):
             weights = unit.weights * [totals[id(child)] for child in unit.children]
             totals[id(unit)] = float(weights.sum())
@@ -318,26 +324,36 @@ def _with_bands(root: Unit, found: Thresholds) -> Unit:
         elif isinstance(unit, Product):
             totals[id(unit)] = float(np.prod([totals[id(child)] for child in unit.children]))
             built[id(unit)] = Product([built[id(child)] for child in unit.children])
-        elif found.variable in unit.scope and isinstance(unit, InputUnit):
-            built[id(unit)], totals[id(unit)] = _divided(unit, found, ends, factors)
-        else:
+        elif id(unit) not in built:
             built[id(unit)], totals[id(unit)] = unit, 1.0
     return built[id(root)]
 
 
 def _divided(
-    unit: InputUnit, found: Thresholds, ends: FloatArray, factors: FloatArray
-) -> tuple[Unit, float]:
-    """A unit in parts between `ends`, whose masses are multiplied by `factors`, and its mass."""
-    terms: list[Unit] = []
-    masses: list[float] = []
-    for band, (low, high) in enumerate(pairwise(ends)):
-        # A threshold belongs to the band above it
-        last = high if np.isinf(high) else float(np.nextafter(high, -np.inf))
-        categories = [Categorical(v, table[band]) for v, table in found.tables.items()]
-        for mass, part in within(unit, found.variable, low, last):
-            if mass > LEAST_MASS:
-                terms.append(Product([part, *categories]))
-                masses.append(mass * factors[band])
-    total = float(np.sum(masses))
-    return Sum(terms, weights=np.array(masses) / total), total
+    units: list[InputUnit], found: Thresholds, ends: FloatArray, factors: FloatArray
+) -> Iterator[tuple[Unit, float]]:
+    """Units in parts between `ends`, whose masses are multiplied by `factors`, and their masses."""
+    layers: dict[Hashable, list[int]] = {}
+    for i, unit in enumerate(units):
+        layers.setdefault(unit.layer_key, []).append(i)
+    terms: list[list[Unit]] = [[] for _ in units]
+    masses: list[list[float]] = [[] for _ in units]
+    bands = [
+        [Categorical(v, table[band]) for v, table in found.tables.items()]
+        for band in range(len(factors))
+    ]
+    for members in layers.values():
+        own = [units[i] for i in members]
+        layer = own[0].layer_type.stack(own)
+        for categories, factor, (low, high) in zip(bands, factors, pairwise(ends), strict=True):
+            # A threshold belongs to the band above it
+            last = high if np.isinf(high) else float(np.nextafter(high, -np.inf))
+            every = within(layer, own, found.variable, low, last)
+            for i, parts in zip(members, every, strict=True):
+                for mass, part in parts:
+                    if mass > LEAST_MASS:
+                        terms[i].append(Product([part, *categories]))
+                        masses[i].append(mass * factor)
+    for children, weights in zip(terms, map(np.array, masses), strict=True):
+        total = float(weights.sum())
+        yield Sum(children, weights=weights / total), total

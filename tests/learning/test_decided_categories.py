@@ -69,6 +69,11 @@ def test_the_density_is_times_the_probability_of_the_category(name, fractions):
     np.testing.assert_allclose(circuit.marginals(np.full((1, 3), np.nan))[2][0], masses @ TABLE)
 
 
+def parts_within(unit, low, high):
+    (parts,) = within(unit.layer_type.stack([unit]), [unit], 0, low, high)
+    return parts
+
+
 def test_categories_follow_numbers_in_draws_and_conditionals():
     exact = np.eye(2)[[0, 1, 0]]
     own = Thresholds(0, np.array([-0.4, 0.7]), None, {2: exact})
@@ -92,7 +97,7 @@ def test_parts_of_polynomials_are_their_densities(degree, low, high):
         0, [-1.5, -0.5, 0.5, 2.0], 0.7 * rng.dirichlet(np.ones(3 + degree)), [0.2, 0.4],
         [0.05, 0.05], [0.1, 0.1], [2.0, 1.0],
     )  # fmt: skip
-    masses, units = zip(*within(unit, 0, low, high), strict=True)
+    masses, units = zip(*parts_within(unit, low, high), strict=True)
     part, whole = Circuit(Sum(units, weights=masses)), Circuit(unit)
     total = np.exp(whole.log_prob_box([[low]], [[high]]))[0]
     assert sum(masses) == pytest.approx(total, rel=1e-9)
@@ -106,7 +111,7 @@ def test_open_parts_keep_their_tails():
     unit = PiecewisePolynomial(0, [0.0, 1.0], [0.8], (), (), [0.1, 0.1], [1.0, 2.0])
     for cut in (-1.0, 0.5, 3.0):
         x = np.array([[-2.0], [-0.99 if cut < 0 else 0.3], [0.9], [5.0]])
-        parts = [*within(unit, 0, -np.inf, cut), *within(unit, 0, cut, np.inf)]
+        parts = [*parts_within(unit, -np.inf, cut), *parts_within(unit, cut, np.inf)]
         again = Circuit(Sum([own for _, own in parts], weights=[mass for mass, _ in parts]))
         assert again.log_partition == pytest.approx(0.0, abs=1e-12)
         far, at = Circuit(unit).log_prob(x[[0, 2, 3]]), again.log_prob(x[[0, 2, 3]])

@@ -15,6 +15,7 @@ from skcircuits.circuits.inputs.base import Box, DensityLayer, InputUnit, regist
 from skcircuits.circuits.inputs.factor_gaussian import FactorGaussian
 from skcircuits.circuits.inputs.gaussian import (
     Gaussian,
+    GaussianLayer,
     MultivariateGaussian,
     MultivariateGaussianLayer,
 )
@@ -305,43 +306,44 @@ class TruncatedGaussian(InputUnit):
         return self._of(self.normal.condition(row), frozenset(self.hidden))
 
 
-@within.register
-def _gaussian_within(unit: Gaussian, variable: int, low: float, high: float) -> Parts:
-    joint = MultivariateGaussian([variable], [unit.mean], [[unit.std**2]])
-    return _joint_within(joint, variable, low, high)
-
-
-@within.register
-def _factor_gaussian_within(unit: FactorGaussian, variable: int, low: float, high: float) -> Parts:
-    joint = MultivariateGaussian(unit.variables, unit.mean, unit.covariance)
-    return _joint_within(joint, variable, low, high)
-
-
-@within.register(MultivariateGaussian)
-@within.register(JohnsonGaussian)
-@within.register(TruncatedGaussian)
-def _joint_within(
-    unit: MultivariateGaussian | JohnsonGaussian | TruncatedGaussian,
-    variable: int,
-    low: float,
-    high: float,
-) -> Parts:
-    place = unit.variables.index(variable)
+@within.register(GaussianLayer)
+@within.register(MultivariateGaussianLayer)
+@within.register(JohnsonGaussianLayer)
+@within.register(TruncatedGaussianLayer)
+def _gaussians_within(
+    layer: DensityLayer, units: Sequence[Any], variable: int, low: float, high: float
+) -> list[Parts]:
+    # Truncated units of a layer have one box
+    joint = _joint(units[0])
+    place = joint.variables.index(variable)
     lower, upper = (
-        getattr(unit, name, np.full(len(unit.variables), end)).copy()
+        getattr(joint, name, np.full(len(joint.variables), end)).copy()
         for name, end in (("lower", -np.inf), ("upper", np.inf))
     )
     lower[place], upper[place] = max(lower[place], low), min(upper[place], high)
     if lower[place] >= upper[place]:
-        return []
-    ends = np.full((2, 1, max(unit.variables) + 1), np.nan)
+        return [[] for _ in units]
+    ends = np.full((2, 1, max(joint.variables) + 1), np.nan)
     ends[:, 0, variable] = low, high
     ends[np.isinf(ends)] = np.nan
-    family: Any = unit.layer_type
-    mass = float(np.exp(family.stack([unit]).log_box(Box(*ends))[0, 0]))
-    if mass <= LEAST_MASS:
-        return []
-    return [(mass, TruncatedGaussian(**{**unit.parameters(), "lower": lower, "upper": upper}))]
+    masses = np.exp(layer.log_box(Box(*ends)))[:, 0].tolist()
+    box = {"lower": lower, "upper": upper}
+    return [
+        [(mass, TruncatedGaussian(**{**_joint(unit).parameters(), **box}))]
+        if mass > LEAST_MASS
+        else []
+        for unit, mass in zip(units, masses, strict=True)
+    ]
+
+
+def _joint(unit: Any) -> MultivariateGaussian | JohnsonGaussian | TruncatedGaussian:
+    """A unit of a Gaussian family as one that may be truncated."""
+    if isinstance(unit, Gaussian):
+        return MultivariateGaussian([unit.variable], [unit.mean], [[unit.std**2]])
+    if isinstance(unit, FactorGaussian):
+        return MultivariateGaussian(unit.variables, unit.mean, unit.covariance)
+    joint: MultivariateGaussian | JohnsonGaussian | TruncatedGaussian = unit
+    return joint
 
 
 def _infinite_where_largest(ends: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ from skcircuits.circuits import Circuit, JohnsonGaussian, MultivariateGaussian, 
 from skcircuits.circuits.inputs.base import Box
 from skcircuits.circuits.inputs.restriction import Evidence
 from skcircuits.circuits.inputs.restriction._evidence import Feature
-from skcircuits.circuits.inputs.restriction._evidence import within as parts_within
+from skcircuits.circuits.inputs.restriction._evidence import within as parts_of
 from skcircuits.circuits.queries._boxes import RestrictedCircuit
 
 NAN, INF = np.nan, np.inf
@@ -25,6 +25,11 @@ BENT = Circuit(JohnsonGaussian([0, 1, 2], MEAN, COVARIANCE, **MAPS))
 TRUNCATED_BENT = Circuit(TruncatedGaussian([0, 1, 2], MEAN, COVARIANCE, LOWER, UPPER, **MAPS))
 BOTH = pytest.mark.parametrize("truncated", [TRUNCATED, TRUNCATED_BENT], ids=["normal", "bent"])
 CASES = [[NAN, NAN, NAN], [0.5, NAN, NAN], [NAN, 0.4, NAN], [0.5, NAN, 0.2], [0.5, 0.3, 0.2]]
+
+
+def parts_within(unit, variable, low, high):
+    (parts,) = parts_of(unit.layer_type.stack([unit]), [unit], variable, low, high)
+    return parts
 
 
 def within(truncated, cells, lower=LOWER, upper=UPPER):

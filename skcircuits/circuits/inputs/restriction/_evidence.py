@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -142,10 +143,14 @@ def restrict(layer: InputLayer, evidence: Evidence) -> RestrictedLayer:
 
 
 @singledispatch
-def within(unit: InputUnit, variable: int, low: float, high: float) -> Parts:
-    """Masses and distributions of the parts of a unit with a variable in [low, high], by family."""
+def within(
+    layer: InputLayer, units: Sequence[Any], variable: int, low: float, high: float
+) -> list[Parts]:
+    """For each unit of a layer, masses and distributions of its parts with a variable in [low, high],
+    by family.
+    """
     condition = "be of a family whose parts within intervals are known"
-    raise CircuitPropertyError(must("input units", condition, family=type(unit).__name__))
+    raise CircuitPropertyError(must("input units", condition, family=type(units[0]).__name__))
 
 
 class Breakpoints(NamedTuple):

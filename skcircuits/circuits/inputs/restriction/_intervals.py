@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -700,6 +700,16 @@ def _restrict_polynomials(
 
 
 @within.register
+def _polynomials_within(
+    layer: PiecewisePolynomialLayer,
+    units: Sequence[PiecewisePolynomial],
+    variable: int,
+    low: float,
+    high: float,
+) -> list[Parts]:
+    return [_polynomial_within(unit, variable, low, high) for unit in units]
+
+
 def _polynomial_within(unit: PiecewisePolynomial, variable: int, low: float, high: float) -> Parts:
     first, last = float(unit.knots[0]), float(unit.knots[-1])
     inside = (unit.atoms >= low) & (unit.atoms <= high)
