@@ -309,11 +309,10 @@ def _with_bands(root: Unit, found: Thresholds) -> Unit:
         masses = np.exp(Circuit(root).log_prob_box(lower, upper, closed="left"))
         factors = np.where(masses > LEAST_MASS, found.fractions / masses, 1.0)
     order = topological_order(root)
-    divided = [u for u in order if isinstance(u, InputUnit) and found.variable in u.scope]
+    inputs = [u for u in order if isinstance(u, InputUnit) and found.variable in u.scope]
+    divided = dict(zip(map(id, inputs), _divided(inputs, found, ends, factors), strict=True))
     built: dict[int, Unit] = {}
     totals: dict[int, float] = {}
-    for unit, (own, total) in zip(divided, _divided(divided, found, ends, factors), strict=True):
-        built[id(unit)], totals[id(unit)] = own, total
     for unit in order:
         if isinstance(unit, Sum):
             weights = unit.weights * [totals[id(child)] for child in unit.children]
@@ -324,8 +323,8 @@ def _with_bands(root: Unit, found: Thresholds) -> Unit:
         elif isinstance(unit, Product):
             totals[id(unit)] = float(np.prod([totals[id(child)] for child in unit.children]))
             built[id(unit)] = Product([built[id(child)] for child in unit.children])
-        elif id(unit) not in built:
-            built[id(unit)], totals[id(unit)] = unit, 1.0
+        else:
+            built[id(unit)], totals[id(unit)] = divided.get(id(unit), (unit, 1.0))
     return built[id(root)]
 
 

@@ -19,12 +19,14 @@ import numpy as np
 from skcircuits.exceptions import must
 from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.numerics._random import RandomNumbers
+from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 # Size of a block of matrices, which stays in the second-level cache.
 BLOCK_BYTES = 1 << 21
+_MATRIX_CELLS = 1 << 20  # of arrays of matrices of some of the components, which may be thousands
 
 
 class GaussianStack:
@@ -145,6 +147,12 @@ class GaussianStack:
         """Log determinants of the covariances, shape (K,)."""
         diagonals: FloatArray = np.diagonal(self._cholesky, axis1=1, axis2=2)
         return self._spread(2.0 * np.log(diagonals).sum(axis=1))
+
+    @cached_property
+    def largest_square(self) -> float:
+        """Largest white square of a mean around the centre of all, under the first covariance."""
+        white = (self.means - self.means.mean(axis=0)) @ self._whitening[0].T
+        return float(np.square(white).sum(axis=1).max())
 
 
 @dataclass(frozen=True)
@@ -274,6 +282,75 @@ class PatternMaps:
             spreads[place[0][:, :, None], missing[:, :, None], missing[:, None]] = covariances
         kept = slice(None), slice(size), slice(size)
         return cls(pattern, corrections[kept], spreads[kept], log_constants)
+
+
+@dataclass(frozen=True, eq=False)
+class TiedRows:
+    """Rows completed by Gaussians with one covariance, and their log densities."""
+
+    # Completed rows are linear in the means, so that log densities and sums are matrix products. A
+    # row less the mean m of a Gaussian is w - A m in white units, where w depends on the row and A
+    # on its pattern of missing cells, and `centre` is subtracted from all means.
+
+    stack: GaussianStack
+    log_density: FloatArray  # (K, n)
+    X: FloatArray  # (n, d)
+    centre: FloatArray  # (d,)
+    white: FloatArray  # (n, d)
+    maps: PatternMaps
+    white_maps: FloatArray  # (P, d, d)
+
+    @classmethod
+    def of(cls, stack: GaussianStack, X: FloatArray, groups: list[PatternGroup]) -> TiedRows:
+        """Complete rows X (n, d), whose patterns are as of ``joined_groups``."""
+        one, centre = stack.distinct, stack.means.mean(axis=0)
+        maps = PatternMaps.of(one, groups)
+        whitening = one.whitening[0]
+        white_maps = whitening - whitening @ maps.corrections
+        own = white_maps[maps.pattern]
+        # Around a common centre, squares of white distances can be expanded with little loss
+        means = stack.means - centre
+        white = np.einsum("nij,nj->ni", own, np.where(np.isnan(X), 0.0, X - centre))
+        constants = np.empty((len(means), len(white_maps)))
+        for some in matrix_slices(len(means), len(white_maps) * len(centre)):
+            white_means = white_maps @ means[some].T
+            squares = np.einsum("pck,pck->kp", white_means, white_means)
+            constants[some] = maps.log_constants - 0.5 * squares
+        log_density = means @ np.einsum("nij,ni->jn", own, white)
+        log_density += constants[:, maps.pattern]
+        log_density -= 0.5 * np.einsum("nc,nc->n", white, white)
+        return cls(stack, log_density, X, centre, white, maps, white_maps)
+
+    def largest_square(self) -> float:
+        """Largest white square of a row: expanding it loses this many times the precision."""
+        return float(np.einsum("nc,nc->n", self.white, self.white).max(initial=0.0))
+
+    def mean_rows(self, weights: FloatArray) -> FloatArray:
+        """Sums (n, d) over the Gaussians, by weights (K, n), of rows with conditional means."""
+        means = weights.T @ (self.stack.means - self.centre)
+        total = weights.sum(axis=0)
+        own = self.maps.corrections[self.maps.pattern]
+        return (self._completed.T * total).T + np.einsum("nij,nj->ni", own, means)
+
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Conditional means and variances (K, n, d) of the rows."""
+        means, pattern = self.stack.means - self.centre, self.maps.pattern
+        shifts = means @ self.maps.corrections.transpose(0, 2, 1)
+        variances = np.diagonal(self.maps.spreads, axis1=1, axis2=2)[pattern]
+        completed = self._completed + shifts[pattern].transpose(1, 0, 2)
+        return completed, np.broadcast_to(variances, completed.shape)
+
+    @property
+    def _completed(self) -> FloatArray:
+        """Rows (n, d) completed by a Gaussian at the centre."""
+        cells = np.where(np.isnan(self.X), 0.0, self.X - self.centre)
+        own = self.maps.corrections[self.maps.pattern]
+        return self.centre + cells - np.einsum("nij,nj->ni", own, cells)
+
+
+def matrix_slices(n_components: int, size: int) -> list[slice]:
+    """Components that are taken at once, for each of which an array has `size` numbers."""
+    return row_slices(n_components, max(1, _MATRIX_CELLS // max(1, size)))
 
 
 def center_rows(

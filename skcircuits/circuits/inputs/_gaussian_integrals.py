@@ -15,6 +15,7 @@ from skcircuits.numerics._gaussian_stack import (
     LOG_2PI,
     ConditionalBlock,
     GaussianStack,
+    TiedRows,
     cases_per_block,
     center_rows,
     cholesky,
@@ -37,6 +38,7 @@ _REACH = 40.0  # standard deviations beyond which the mass underflows
 # Nodes of the integrals over rectangles, largest change where their number is doubled, and least
 # number over a range in units of the narrowest peak, so that none lies unseen between two of them
 _CUBOID_NODES, _CUBOID_TOL, _NODES_PER_WIDTH = (16, 32, 64, 128), 1e-14, 0.2
+_MAX_SQUARE = 1e5  # that is expanded, so that log densities are exact to 1e-10
 MIN_MASS = 1e-5  # of a rectangle, for ten digits of a sum of absolute errors
 
 LogFunction = Callable[[FloatArray], FloatArray]
@@ -71,7 +73,8 @@ def _by_pattern(stack: GaussianStack, X: FloatArray) -> FloatArray:
     if not missing.any():
         return _complete(stack, columns)
     if stack.is_shared:
-        return complete(stack, X)[0]
+        tied = tied_rows(stack, X)
+        return complete(stack, X)[0] if tied is None else tied.log_density
     result = np.zeros((stack.n_components, len(X)))
     for group in group_patterns(missing):
         n_missing, n_observed = group.missing.shape[1], group.observed.shape[1]
@@ -133,6 +136,24 @@ def complete(
         for block in blocks:
             write_variances(variances, block)
     return log_densities, offsets
+
+
+def tied_rows(stack: GaussianStack, X: FloatArray) -> TiedRows | None:
+    """Rows completed by matrix products, where all Gaussians have one covariance, are many and not
+    far from one another and from the rows; else None.
+    """
+    if len(stack.distinct_covariances) > 1 or stack.n_components < max(2, stack.n_columns):
+        return None
+    if stack.largest_square > _MAX_SQUARE:
+        return None
+    missing = np.isnan(X)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = TiedRows.of(stack, X, joined_groups(missing, (stack.n_components, 1)))
+        if not rows.largest_square() <= _MAX_SQUARE:
+            return None
+    # Nothing observed: the integral over all cells is one
+    rows.log_density[:, missing.all(axis=1)] = 0.0
+    return rows
 
 
 def given_cells(

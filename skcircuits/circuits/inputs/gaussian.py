@@ -14,6 +14,7 @@ from skcircuits.circuits.inputs._gaussian_integrals import (
     log_box_probability,
     log_density,
     log_peak,
+    tied_rows,
     weighted_score,
 )
 from skcircuits.circuits.inputs.base import (
@@ -171,11 +172,18 @@ class _GaussianConditionals(Conditionals):
 
     def log_prob(self) -> FloatArray:
         layer = self._layer
-        log_densities, self._offsets = complete(layer.gaussians, layer.cells(self._X))
+        cells = layer.cells(self._X)
+        self._tied = tied_rows(layer.gaussians, cells)
+        if self._tied is not None:
+            return self._tied.log_density
+        log_densities, self._offsets = complete(layer.gaussians, cells)
         return log_densities
 
     def add_means(self, total: FloatArray, flows: FloatArray) -> None:
         layer = self._layer
+        if self._tied is not None:
+            total[layer.variables] += self._tied.mean_rows(flows).T
+            return
         total[layer.variables] += layer.gaussians.means.T @ flows
         total[layer.variables] += np.einsum("kn,kdn->dn", flows, self._offsets)
 

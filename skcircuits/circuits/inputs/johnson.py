@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from skcircuits.circuits.inputs._gaussian_integrals import complete
+from skcircuits.circuits.inputs._gaussian_integrals import complete, tied_rows
 from skcircuits.circuits.inputs.base import (
     Box,
     Conditionals,
@@ -202,16 +202,23 @@ class _JohnsonConditionals(Conditionals):
     def log_prob(self) -> FloatArray:
         layer, stack = self._layer, self._layer.normal.gaussians
         cells = layer._cells(self._X)
-        self._variances = np.zeros((*stack.means.shape, len(cells)))
         normal = layer.map.normal(cells)
-        log_densities, self._offsets = complete(stack, normal, self._variances)
+        tied = tied_rows(stack, normal)
+        if tied is not None:
+            log_densities, self._moments = tied.log_density, tied.moments()
+        else:
+            variances = np.zeros((*stack.means.shape, len(cells)))
+            log_densities, offsets = complete(stack, normal, variances)
+            means = stack.means[:, :, None] + offsets
+            self._moments = means.transpose(0, 2, 1), variances.transpose(0, 2, 1)
         return log_densities + layer.map.log_slopes(cells)
 
     def add_means(self, total: FloatArray, flows: FloatArray) -> None:
         layer = self._layer
-        means = layer.normal.gaussians.means[:, :, None] + self._offsets
-        moments = (own.transpose(0, 2, 1) for own in (means, self._variances))
-        total[layer.variables] += np.einsum("kn,knd->dn", flows, layer.map.mean(*moments))
+        rows, places = np.nonzero(np.isnan(layer._cells(self._X)))
+        own = SinhMap(layer.map.centers[places], layer.map.curvatures[places])
+        means = own.mean(*(moments[:, rows, places] for moments in self._moments))
+        total[layer.variables[places], rows] += np.einsum("km,km->m", flows[:, rows], means)
 
 
 @register_input_unit

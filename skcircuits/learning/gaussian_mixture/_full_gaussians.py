@@ -31,12 +31,13 @@ from scipy.special import gammaln
 from skcircuits.numerics._gaussian_stack import (
     ConditionalBlock,
     GaussianStack,
-    PatternMaps,
+    TiedRows,
     center_rows,
+    matrix_slices,
     write_variances,
 )
 from skcircuits.numerics._patterns import PatternGroup
-from skcircuits.parallel import row_slices, single_threaded_blas
+from skcircuits.parallel import single_threaded_blas
 from skcircuits.protocols import BoolArray, FloatArray
 
 CovarianceType = Literal["full", "shrunk", "tied", "factor", "diag"]
@@ -57,7 +58,6 @@ _LEAST_VARIANCE = 0.02  # of a direction, in a first guess of the covariance
 # else keeps it from zero
 _SCALE_ROWS, _LEAST_SCALE = 4.0, 0.01
 _SPARSE_SIZE = 1 << 15  # so many numbers are added up faster by a sparse matrix
-_MATRIX_CELLS = 1 << 20  # of arrays of matrices of some of the components, which may be thousands
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,13 +134,7 @@ class FullGaussians:
         # Maps take columns times more numbers than a completion, however many components there are
         n_components = self.stack.n_components
         is_cheap = self.kind == "tied" and n_components > 1 and n_components >= self.stack.n_columns
-        return is_cheap and self._can_expand()
-
-    def _can_expand(self) -> bool:
-        """Whether squares of white distances can be expanded: means must not be far away."""
-        away = self.stack.means - self.stack.means.mean(axis=0)
-        white = away @ self.stack.distinct.whitening[0].T
-        return bool(np.square(white).sum(axis=1).max() <= self.max_square)
+        return is_cheap and self.stack.largest_square <= self.max_square
 
     def n_parameters(self) -> int:
         """Count the free parameters of all components."""
@@ -152,7 +146,7 @@ class FullGaussians:
         """Complete rows by their conditional means and take their log densities."""
         if self._is_linear:
             with single_threaded_blas():  # its threads cost more than these products
-                expectation = TiedExpectation.of(self, numbers, groups)
+                expectation = TiedExpectation.of_gaussians(self, numbers, groups)
             if expectation.largest_square() <= self.max_square:
                 return expectation
         return FullExpectation(self, *center_rows(self.stack, numbers, groups), ~np.isnan(numbers))
@@ -282,8 +276,8 @@ class FullExpectation:
         completed = self.centered + self.gaussians.stack.means[:, :, None]
         return np.einsum("kn,kcn->nc", responsibilities, completed)
 
-    def moments(self, numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Conditional means and variances (K, n, c) of the rows, given as `numbers` (n, c)."""
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """Conditional means and variances (K, n, c) of the rows."""
         means = self.centered + self.gaussians.stack.means[:, :, None]
         variances = np.zeros_like(means)
         for block in self.blocks:
@@ -311,73 +305,17 @@ class FullExpectation:
 
 
 @dataclass(frozen=True, eq=False)
-class TiedExpectation:
-    """Rows completed by components with one covariance."""
-
-    # Completed rows are linear in the means of the components, so that log densities and sums are
-    # matrix products. A row less the mean m of a component is w - A m in white units, where w
-    # depends on the row and A on its pattern of missing cells, and `centre` is subtracted from all
-    # means.
+class TiedExpectation(TiedRows):
+    """Rows completed by components with one covariance, and their sums."""
 
     gaussians: FullGaussians
-    log_density: FloatArray  # (K, n), of the observed cells
-    numbers: FloatArray  # (n, c)
-    centre: FloatArray  # (c,)
-    white: FloatArray  # (n, c)
-    maps: PatternMaps
-    white_maps: FloatArray  # (P, c, c)
 
     @classmethod
-    def of(
+    def of_gaussians(
         cls, gaussians: FullGaussians, numbers: FloatArray, groups: list[PatternGroup]
     ) -> TiedExpectation:
         """Complete rows and take their log densities."""
-        one, centre = gaussians.stack.distinct, gaussians.stack.means.mean(axis=0)
-        maps = PatternMaps.of(one, groups)
-        whitening = one.whitening[0]
-        white_maps = whitening - whitening @ maps.corrections
-        own = white_maps[maps.pattern]
-        # Around a common centre, squares of white distances can be expanded with little loss
-        means = gaussians.stack.means - centre
-        cells = np.where(np.isnan(numbers), 0.0, numbers - centre)
-        white = np.einsum("nij,nj->ni", own, cells)
-        constants = np.empty((len(means), len(white_maps)))
-        for some in _slices(len(means), len(white_maps) * len(centre)):
-            white_means = white_maps @ means[some].T
-            squares = np.einsum("pck,pck->kp", white_means, white_means)
-            constants[some] = maps.log_constants - 0.5 * squares
-        log_density = means @ np.einsum("nij,ni->jn", own, white)
-        log_density += constants[:, maps.pattern]
-        log_density -= 0.5 * np.einsum("nc,nc->n", white, white)
-        return cls(gaussians, log_density, numbers, centre, white, maps, white_maps)
-
-    def largest_square(self) -> float:
-        """Largest white square of a row: expanding it loses this many times the precision."""
-        return float(np.einsum("nc,nc->n", self.white, self.white).max(initial=0.0))
-
-    def mean_rows(self, responsibilities: FloatArray) -> FloatArray:
-        """Rows with their conditional means in place of missing cells, shape (n, c)."""
-        means = responsibilities.T @ self.gaussians.stack.means
-        total = responsibilities.sum(axis=0)
-        own = self.maps.corrections[self.maps.pattern]
-        return (self._completed.T * total).T + np.einsum("nij,nj->ni", own, means)
-
-    def moments(self, numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Conditional means and variances (K, n, c) of the rows, given as `numbers` (n, c)."""
-        means, pattern = self.gaussians.stack.means, self.maps.pattern
-        shifts = means @ self.maps.corrections.transpose(0, 2, 1)
-        variances = np.diagonal(self.maps.spreads, axis1=1, axis2=2)[pattern]
-        shape = (len(means), *numbers.shape)
-        return self._completed + shifts[pattern].transpose(1, 0, 2), np.broadcast_to(
-            variances, shape
-        )
-
-    @property
-    def _completed(self) -> FloatArray:
-        """Rows (n, c) completed around zero."""
-        cells = np.nan_to_num(self.numbers)
-        own = self.maps.corrections[self.maps.pattern]
-        return cells - np.einsum("nij,nj->ni", own, cells)
+        return cls(**vars(TiedRows.of(gaussians.stack, numbers, groups)), gaussians=gaussians)
 
     def sums(self, responsibilities: FloatArray) -> Sums:
         """Expected counts (K,), means (K, c) and scatter (c, c)."""
@@ -385,7 +323,7 @@ class TiedExpectation:
             return self._sums(responsibilities)
 
     def _sums(self, responsibilities: FloatArray) -> Sums:
-        stack, pattern, maps = self.gaussians.stack, self.maps.pattern, self.white_maps
+        stack, pattern, maps = self.stack, self.maps.pattern, self.white_maps
         counts, weights = responsibilities.sum(axis=1), responsibilities.sum(axis=0)
         means = stack.means - self.centre
         n_components, size = means.shape
@@ -395,7 +333,7 @@ class TiedExpectation:
         flat = maps.reshape(len(maps), size**2)
         shifts = responsibilities @ self.white
         products = np.zeros((len(maps), size**2))
-        for some in _slices(n_components, size**2):
+        for some in matrix_slices(n_components, size**2):
             own, here = of_patterns[some], means[some]
             mixed = (own @ flat).reshape(len(own), size, size)
             shifts[some] -= np.einsum("kij,kj->ki", mixed, here)
@@ -414,7 +352,7 @@ class TiedExpectation:
         scatter += np.tensordot(of_patterns.sum(axis=0), self.maps.spreads, axes=1)
         jitter = self.gaussians.jitter
         if jitter.any():
-            scatter += np.diag((weights @ ~np.isnan(self.numbers)) * jitter)
+            scatter += np.diag((weights @ ~np.isnan(self.X)) * jitter)
         return counts, stack.means + shifts @ root.T, scatter
 
 
@@ -452,11 +390,6 @@ def weighted_sums(parts: Sequence[Sums], factors: Sequence[float]) -> Sums:
         np.asarray(sum(factor * own for factor, own in zip(factors, arrays, strict=True)))
         for arrays in zip(*parts, strict=True)
     )
-
-
-def _slices(n_components: int, size: int) -> list[slice]:
-    """Components that are taken at once, for each of which an array has `size` numbers."""
-    return row_slices(n_components, max(1, _MATRIX_CELLS // max(1, size)))
 
 
 def _spread(block: ConditionalBlock, weights: FloatArray, n_columns: int) -> FloatArray:

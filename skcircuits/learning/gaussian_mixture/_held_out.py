@@ -191,7 +191,7 @@ class HeldOutCells:
         expectation, _, joint = expect(state, numbers, codes, _groups(state, numbers))
         chances, observed = posterior(joint)
         if mapped and not isinstance(expectation, FactorExpectation):
-            means = mapped.mean_rows(*expectation.moments(numbers), chances)
+            means = mapped.mean_rows(*expectation.moments(), chances)
         else:
             means = expectation.mean_rows(chances)
         # As they will be when the density imputes

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from skcircuits.circuits import Circuit, MultivariateGaussian, Sum
+from skcircuits.circuits import Circuit, JohnsonGaussian, MultivariateGaussian, Sum
 from skcircuits.circuits.inputs._gaussian_integrals import complete, log_density, weighted_score
 from skcircuits.numerics._gaussian_stack import (
     GaussianStack,
@@ -73,6 +74,33 @@ def test_densities_means_and_variances_at_once(is_shared, n_rows):
     rows = complete_rows(stack, X)
     expected = np.einsum("ddkp->kdp", rows.covariances)[:, :, rows.pattern]
     np.testing.assert_allclose(variances, expected, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("far", [0.0, 1e4, 1e160])
+@pytest.mark.parametrize("is_bent", [False, True])
+def test_many_units_with_one_covariance_answer_as_each_alone(is_bent, far):
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(4, 4))
+    covariance = 0.1 * (root @ root.T) + 0.05 * np.eye(4)
+    maps = ([2000.0] * 4, [0.0, 0.3, 0.5, 0.0]) if is_bent else ()
+    family, offset = (JohnsonGaussian, 0.0) if is_bent else (MultivariateGaussian, 2000.0)
+    means = offset + rng.normal(size=(9, 4))
+    units = [family([3, 0, 1, 2], mean, covariance, *maps) for mean in means]
+    weights = rng.dirichlet(np.ones(9))
+    circuit = Circuit(Sum(units, weights=weights))
+    X = circuit.sample(60, random_state=0)
+    X[rng.random(X.shape) < 0.4] = np.nan
+    X[0], X[1, 0] = np.nan, 2000.0 + far
+    alone = [Circuit(unit) for unit in units]
+    with np.errstate(divide="ignore"):
+        each = np.log(weights)[:, None] + [own.log_prob(X) for own in alone]
+    possible = ~np.isneginf(each).all(axis=0)
+    expected = logsumexp(each, axis=0)
+    np.testing.assert_allclose(circuit.log_prob(X), expected, rtol=1e-9, atol=1e-10)
+    posterior = np.exp(each[:, possible] - expected[possible])
+    completed = [own.expectation(X[possible]) for own in alone]
+    found = circuit.expectation(X[possible])
+    np.testing.assert_allclose(found, np.einsum("kn,knd->nd", posterior, completed), rtol=1e-9)
 
 
 def test_rows_without_observed_cells_and_no_rows():

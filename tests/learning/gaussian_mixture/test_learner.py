@@ -320,12 +320,12 @@ def test_maps_of_patterns_complete_rows_as_each_component_does(n_components, n_c
     jitter = np.linspace(0.0, 0.1, n_columns)
     gaussians = FullGaussians(stack, "tied", np.eye(n_columns), 1.0, 1.0, jitter)
     groups = joined_groups(np.isnan(X), gaussians.n_gaussians)
-    found = TiedExpectation.of(gaussians, X, groups)
+    found = TiedExpectation.of_gaussians(gaussians, X, groups)
     expected = FullExpectation(gaussians, *center_rows(stack, X, groups), ~np.isnan(X))
     weights = rng.random((n_components, len(X)))
     np.testing.assert_allclose(found.log_density, expected.log_density, rtol=1e-10)
     np.testing.assert_allclose(found.mean_rows(weights), expected.mean_rows(weights), rtol=1e-10)
-    for ask in (lambda own: own.sums(weights), lambda own: own.moments(X)):
+    for ask in (lambda own: own.sums(weights), lambda own: own.moments()):
         for own, other in zip(ask(found), ask(expected), strict=True):
             np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-10)
 

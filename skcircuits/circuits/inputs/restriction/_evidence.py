@@ -146,9 +146,7 @@ def restrict(layer: InputLayer, evidence: Evidence) -> RestrictedLayer:
 def within(
     layer: InputLayer, units: Sequence[Any], variable: int, low: float, high: float
 ) -> list[Parts]:
-    """For each unit of a layer, masses and distributions of its parts with a variable in [low, high],
-    by family.
-    """
+    """Masses and distributions of the parts of units with a variable in [low, high], by family."""
     condition = "be of a family whose parts within intervals are known"
     raise CircuitPropertyError(must("input units", condition, family=type(units[0]).__name__))
 
