@@ -230,26 +230,22 @@ class _Largest:
         return layer.mode(units, parts)
 
 
+@dataclass(frozen=True)
 class _Trace:
     """Follows induced trees from the root down and distributes the remaining score."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        polynomials: Polynomials,
-        layers: list[tuple[slice, RestrictedLayer]],
-        scores: dict[int, Scores],
-        choice: _Random | _Largest,
-    ) -> None:
-        self._plan, self._polynomials, self._layers = plan, polynomials, layers
-        self._scores, self._choice = scores, choice
+    plan: Plan
+    polynomials: Polynomials
+    layers: list[tuple[slice, RestrictedLayer]]
+    scores: dict[int, Scores]
+    choice: _Random | _Largest
 
     def fill(self, out: FloatArray, reached: FloatArray) -> None:
         """Fill `out`, (n, n_columns), given weights (n, degree + 1) of the totals."""
-        plan, n_rows = self._plan, len(out)
+        plan, n_rows = self.plan, len(out)
         pending = PendingPairs(plan)
         collected = np.zeros((plan.n_units, n_rows), dtype=np.int64)
-        collected[plan.root] = self._choice.columns(np.atleast_2d(reached))
+        collected[plan.root] = self.choice.columns(np.atleast_2d(reached))
         pending.add(np.full(n_rows, plan.root), np.arange(n_rows))
         for step in reversed(plan.layers):
             units, rows = pending.take(step.units)
@@ -260,26 +256,26 @@ class _Trace:
                 pending.add(children.ravel(), np.tile(rows, len(children)))
             else:
                 pending.add(self._descend(step, units, rows, collected), rows)
-        for span, layer in self._layers:
+        for span, layer in self.layers:
             units, rows = pending.take(span)
             for chosen, at, parts in self._parts(span, layer, units, rows, collected):
                 scopes = layer.layer.scopes[chosen]
-                out[at[:, None], scopes] = self._choice.cells(layer, chosen, parts)
+                out[at[:, None], scopes] = self.choice.cells(layer, chosen, parts)
 
     def _split(
         self, step: ProductLayer, units: IntArray, rows: IntArray, collected: IntArray
     ) -> IntArray:
         """Divide the score of products among their factors, the last factor first."""
-        values = self._polynomials.values
+        values = self.polynomials.values
         own = units - step.units.start
         factors = step.children.T
         left = collected[units, rows]
         powers = np.arange(values.shape[1])
         # The weights of the scores of the last factor follow from those of the other factors
-        for factor, before in zip(factors[:0:-1], self._polynomials.partial_products(step)[::-1]):
+        for factor, before in zip(factors[:0:-1], self.polynomials.partial_products(step)[::-1]):
             rest = left[:, None] - powers
             other = np.take_along_axis(before[own], np.maximum(rest, 0), axis=1)
-            taken = self._choice.columns(np.where(rest >= 0, values[factor[own]] * other, 0.0))
+            taken = self.choice.columns(np.where(rest >= 0, values[factor[own]] * other, 0.0))
             collected[factor[own], rows] = taken
             left = left - taken
         collected[factors[0][own], rows] = left
@@ -289,13 +285,13 @@ class _Trace:
         self, step: SumLayer, units: IntArray, rows: IntArray, collected: IntArray
     ) -> IntArray:
         """Choose children of sums by their contribution to the score."""
-        weights = self._polynomials.relative_weights(step, self._plan.weights.linear[step.edges])
+        weights = self.polynomials.relative_weights(step, self.plan.weights.linear[step.edges])
         edges, first = step.edges_of(units - step.units.start)
         lengths = step.lengths[units - step.units.start]
         # The chosen child has the score of the sum
         score = np.repeat(collected[units, rows], lengths)
-        terms = self._polynomials.values[step.children[edges], score] * weights[edges]
-        children = step.children[edges[self._choice.of_runs(terms, first, lengths)]]
+        terms = self.polynomials.values[step.children[edges], score] * weights[edges]
+        children = step.children[edges[self.choice.of_runs(terms, first, lengths)]]
         collected[children, rows] = collected[units, rows]
         return children
 
@@ -311,10 +307,10 @@ class _Trace:
         variables = layer.layer.scopes[units - span.start, 0]
         for variable in np.unique(variables).tolist():
             own = np.flatnonzero(variables == variable)
-            points = points_of(self._scores.get(variable))
+            points = points_of(self.scores.get(variable))
             fits = points == collected[units[own], rows[own], None]
-            masses = self._polynomials.masses[units[own], : len(points)]
-            yield units[own] - span.start, rows[own], self._choice.columns(masses * fits)
+            masses = self.polynomials.masses[units[own], : len(points)]
+            yield units[own] - span.start, rows[own], self.choice.columns(masses * fits)
 
 
 @dataclass(frozen=True)

@@ -338,7 +338,7 @@ def find_conflict(p: Circuit, q: Circuit) -> Conflict | None:
     if only_products and masks_are_laminar(scope.mask for scope in scopes):
         return None
     # Both circuits have the same variables, so either root will do.
-    return _Search(left, right).conflict(sets.of(mask_of(p.variables)))
+    return _conflict_below(sets.of(mask_of(p.variables)), left, right)
 
 
 def require_compatible(p: Circuit, q: Circuit) -> None:
@@ -382,38 +382,32 @@ def _partitions(circuit: Circuit, sets: VariableSets) -> dict[VariableSet, set[P
     return partitions
 
 
-class _Search:
-    """Walks once over all pairs of partitions that meet; sides with several scopes are products."""
-
-    def __init__(
-        self,
-        left: dict[VariableSet, set[Partition]],
-        right: dict[VariableSet, set[Partition]],
-    ) -> None:
-        self._left = left
-        self._right = right
-
-    def conflict(self, scope: VariableSet) -> Conflict | None:
-        """Find a conflict below a pair of units."""
-        seen: set[tuple[Partition, Partition]] = set()
-        stack: list[tuple[Partition, Partition]] = [((scope,), (scope,))]
-        while stack:
-            pair = stack.pop()
-            if pair in seen:
-                continue
-            seen.add(pair)
-            for own in _splits(self._left, pair[0]):
-                for other in _splits(self._right, pair[1]):
-                    blocks = common_blocks(own, other)
-                    # One block of several factors: no split of either side respects the other
-                    if len(blocks) == 1 and len(own) + len(other) > 2:
-                        return Conflict.of(own, other)
-                    if len(blocks) > 1:
-                        stack.extend(
-                            (tuple(own[i] for i in left), tuple(other[j] for j in right))
-                            for left, right in blocks
-                        )
-        return None
+def _conflict_below(
+    scope: VariableSet,
+    left: dict[VariableSet, set[Partition]],
+    right: dict[VariableSet, set[Partition]],
+) -> Conflict | None:
+    """Find a conflict by one walk over all pairs of partitions that meet, from a scope down; sides
+    with several scopes are products.
+    """
+    seen: set[tuple[Partition, Partition]] = set()
+    stack: list[tuple[Partition, Partition]] = [((scope,), (scope,))]
+    while stack:
+        pair = stack.pop()
+        if pair in seen:
+            continue
+        seen.add(pair)
+        for own, other in product(_splits(left, pair[0]), _splits(right, pair[1])):
+            blocks = common_blocks(own, other)
+            # One block of several factors: no split of either side respects the other
+            if len(blocks) == 1 and len(own) + len(other) > 2:
+                return Conflict.of(own, other)
+            if len(blocks) > 1:
+                stack.extend(
+                    (tuple(own[i] for i in mine), tuple(other[j] for j in others))
+                    for mine, others in blocks
+                )
+    return None
 
 
 def _splits(partitions: dict[VariableSet, set[Partition]], side: Partition) -> set[Partition]:

@@ -13,6 +13,7 @@ to a variable are neglected if together they are a small fraction of the degrees
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -44,6 +45,7 @@ from skcircuits.trees._trees import (
 _N_BLOCKS = 2  # of rows with sums of their own; a fixed number, whatever the number of threads
 
 
+@dataclass(frozen=True, eq=False)
 class MixtureOfAllTrees:
     """The mixture of the tree distributions of all spanning trees.
 
@@ -54,20 +56,13 @@ class MixtureOfAllTrees:
 
     By the matrix-tree theorem the sum is a determinant (Selvam, Zhang and Van den Broeck,
     "Mixtures of All Trees", 2023, eq. 2).
-
-    `layout`: numbering of the states; `weights` (n_variables, n_variables): edge weights:
-    symmetric, positive off the diagonal, zero on it; `nodes` (n_states,): positive probability of
-    every state; `pairs` (n_states, n_states): probability of every pair of states; symmetric, with
-    marginals ``nodes``. The blocks of a variable with itself are ignored.
     """
 
-    def __init__(
-        self, layout: StateLayout, weights: FloatArray, nodes: FloatArray, pairs: FloatArray
-    ) -> None:
-        self.layout = layout
-        self.weights = weights
-        self.nodes = nodes
-        self.pairs = pairs
+    layout: StateLayout
+    weights: FloatArray  # (n_variables, n_variables), symmetric, positive but zero on the diagonal
+    nodes: FloatArray  # (n_states,), positive probability of every state
+    # (n_states, n_states), symmetric, with these marginals; blocks of a variable itself are ignored
+    pairs: FloatArray
 
     def log_prob(self, codes: IntArray, *, n_jobs: int | None = None) -> FloatArray:
         """Log probabilities (n_rows,) of complete rows of codes; equal rows are computed once."""
