@@ -125,6 +125,9 @@ PATTERN_BYTES, FORM_BYTES = 1 << 20, 1 << 22
 MISSING_PER_COMPONENT, PATTERNS_PER_PAIR = 3, 4
 # Values of piecewise polynomials held at once.
 PIECE_VALUES = 2**20
+# Memory of the rows that a closed form takes at once: new memory costs more than patterns that are
+# factorised for several blocks (`expected_models.py components`, ridge: 1.5 times above).
+CLOSED_FORM_BYTES = 2**27
 # Terms of the sums that give the values of measuring a row, above which draws take less than a
 # tenth of the time (`expected_models.py measuring`).
 MEASURING_TERMS = 3 * 2**21

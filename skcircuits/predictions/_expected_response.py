@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from skcircuits.circuits import Circuit
-from skcircuits.circuits._policy import MEASURING_TERMS
+from skcircuits.circuits._policy import CLOSED_FORM_BYTES, MEASURING_TERMS
 from skcircuits.exceptions import must, warn
 from skcircuits.numerics._patterns import group_patterns, unique_rows
 from skcircuits.numerics._random import LatticeStreams
@@ -41,7 +41,8 @@ from skcircuits.predictions._closed_forms import (
 from skcircuits.predictions._components import GaussianComponents, normalized
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-MAX_ROWS = 2**14  # that a closed form takes at once
+# Rows that a closed form takes at once, which share patterns of missing cells
+MIN_ROWS, MAX_ROWS = 2**10, 2**14
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
 SPACING = 0.35  # in standard deviations: errors of mixtures of 18 components are below 1e-8
@@ -269,12 +270,14 @@ class ExpectedResponse:
 
 def _in_chunks(form: ClosedForm, rows: IncompleteRows, with_variance: bool) -> Expectation:
     """Evaluate a closed form on blocks of rows that fit into the working memory."""
+    n_rows = CLOSED_FORM_BYTES // max(1, form.bytes_per_row)
+    at_most = min(MAX_ROWS, max(MIN_ROWS, n_rows))
     parts = [
         (
             np.arange(chunk.start, chunk.stop),
             form.expectation(rows.take(chunk), with_variance=with_variance),
         )
-        for chunk in memory_bound_chunks(len(rows), form.bytes_per_row, at_most=MAX_ROWS)
+        for chunk in memory_bound_chunks(len(rows), form.bytes_per_row, at_most=at_most)
     ]
     return Expectation.put_together(len(rows), parts)
 
