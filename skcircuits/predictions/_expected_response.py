@@ -41,7 +41,7 @@ from skcircuits.predictions._closed_forms import (
 from skcircuits.predictions._components import GaussianComponents, normalized
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
-# Rows that a closed form takes at once, which share patterns of missing cells
+# Rows that a closed form takes at once, equal patterns of missing cells only once
 MIN_ROWS, MAX_ROWS = 2**10, 2**14
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
@@ -533,8 +533,8 @@ class DrawBudget:
         """Draws after which an error of half a unit, the most of probabilities, is below `tol`
         where lattices agree.
         """
-        share = PRIOR_FREEDOM / (PRIOR_FREEDOM + N_LATTICES - 1)
-        return min(self.max_draws, max(MIN_DRAWS, share * (0.5 / max(self.tol, 1e-9)) ** 2))
+        fraction = PRIOR_FREEDOM / (PRIOR_FREEDOM + N_LATTICES - 1)
+        return min(self.max_draws, max(MIN_DRAWS, fraction * (0.5 / max(self.tol, 1e-9)) ** 2))
 
     def sizes(self) -> Iterator[int]:
         """Points per lattice of the rounds that the budget allows, doubling."""
