@@ -7,7 +7,8 @@ in `skcircuits.estimators.shared._fitting`.
 
 import inspect
 import re
-from dataclasses import dataclass, field, fields
+from abc import update_abstractmethods
+from dataclasses import field, fields, make_dataclass
 from functools import wraps
 from numbers import Integral, Number, Real
 from typing import dataclass_transform
@@ -107,17 +108,19 @@ def parameter(default, *constraints, kw_only=True):
 @dataclass_transform(kw_only_default=True, field_specifiers=(parameter,))
 def with_parameters(cls):
     """Make the constructor of an estimator from its parameters, and their constraints."""
-    document = cls.__doc__  # None under python -OO, where dataclasses would write one
-    cls = dataclass(cls, kw_only=True, eq=False, repr=False, match_args=False)
-    cls.__doc__ = document
+    kinds = inspect.get_annotations(cls)
+    declared = [(name, kind, vars(cls)[name]) for name, kind in kinds.items()]
+    # Estimators are no dataclasses themselves, which libraries take for no more than their fields:
+    # those that differ in what they learned would be equal to Dask
+    made = make_dataclass(cls.__name__, declared, kw_only=True)
+    cls.__init__ = made.__init__
     cls._parameter_constraints = {}
-    for own in fields(cls):
+    for own in fields(made):
         constraints = own.metadata.get("constraints") or _SHARED_CONSTRAINTS[own.name]
         is_free = constraints == ["no_validation"]
         cls._parameter_constraints[own.name] = "no_validation" if is_free else constraints
-        if own.name in vars(cls):  # instances have parameters, classes do not
-            delattr(cls, own.name)
-    return cls
+        delattr(cls, own.name)  # instances have parameters, classes do not
+    return update_abstractmethods(cls)  # a constructor may have been one
 
 
 # Weights count rows: beyond this a pseudo-row, or a small part of one, is lost in rounding.
