@@ -531,10 +531,10 @@ class DrawBudget:
     @property
     def n_needed(self) -> float:
         """Draws after which an error of half a unit, the most of probabilities, is below `tol`
-        where lattices agree.
+        where lattices agree, more than `max_draws` where these do not suffice.
         """
         fraction = PRIOR_FREEDOM / (PRIOR_FREEDOM + N_LATTICES - 1)
-        return min(self.max_draws, max(MIN_DRAWS, fraction * (0.5 / max(self.tol, 1e-9)) ** 2))
+        return max(MIN_DRAWS, fraction * (0.5 / max(self.tol, 1e-9)) ** 2)
 
     def sizes(self) -> Iterator[int]:
         """Points per lattice of the rounds that the budget allows, doubling."""

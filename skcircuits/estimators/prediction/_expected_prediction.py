@@ -214,8 +214,9 @@ class ExpectedPredictionMixin(
     method : {"auto", "exact", "draws"}, default="auto"
         ``"auto"`` computes expectations in closed form if there is one for the model and the
         density (see `method_`), enumerates the completions of rows with few missing categories, and
-        estimates the expectation from draws otherwise. With ``"exact"``, models without a closed
-        form raise an error. ``"draws"`` always uses draws.
+        estimates the expectation from draws otherwise, and where closed forms are sums that would
+        take much longer. With ``"exact"``, models without a closed form raise an error, and such
+        sums are taken. ``"draws"`` always uses draws.
     n_draws : int, default=2000
         Maximum number of draws per row.
     n_completions : int, default=5
