@@ -241,8 +241,11 @@ class Forests:
                 forests.units[j] = low, width
                 # Squared errors of indicators are the Gini impurity
                 cells = (cells == np.arange(size)) if size else (cells - low) / width
-                weights = rows.weight[known] / rows.weight[known].mean()
-                sample = _without(ranks[known], j), cells.astype(np.float64), weights
+                sample_weight = rows.weight[known]
+                # Equal weights change no tree, but take time
+                is_equal = sample_weight.min() == sample_weight.max()
+                sample_weight = None if is_equal else sample_weight / sample_weight.mean()
+                sample = _without(ranks[known], j), cells.astype(np.float64), sample_weight
                 # Sums of weights are rounded
                 least = min(0.5, (1.0 - 1e-9) * _LEAF_ROWS / len(known))
                 leaves = {"min_samples_leaf": _LEAF_ROWS, "min_weight_fraction_leaf": least}
