@@ -32,6 +32,9 @@ _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a c
 _MOST_NEW = 0.5  # rows of a new integer: fewer than of one that occurred once
 # Trees of all forests, least and most of each, and least rows of a leaf, and as much weight
 _N_TREES, _TREES_OF_EACH, _LEAF_ROWS = 240, (4, 12), 3
+# Where ranks change between two numbers: completed cells, which rounding moves, may be one of these
+# or their mean in balanced columns, but no such fraction
+_BETWEEN = 0.382
 FOREST_ROWS, MAX_FOREST_STATES = 2000, 100  # from which trees are learned, and of a column
 _N_TURNS = 6  # in which the cells of rows are hidden: few of them at once
 
@@ -214,13 +217,13 @@ class Forests:
     is P at the means and modes of p, as are the means that forests predict of numbers.
 
     `trees`: by column; `units`: least number and range of each, which are 0 and 1 to trees, whose
-    errors neither vanish nor overflow then; `values`: increasing numbers of each column, among
+    errors neither vanish nor overflow then; `limits`: increasing numbers of each column, among
     which cells have ranks; `weights`: of forests in the average with densities, by column.
     """
 
     trees: dict[int, list[ExtraTreeRegressor]]
     units: dict[int, tuple[float, float]]
-    values: list[np.ndarray]
+    limits: list[np.ndarray]
     weights: dict[int, float]
 
     @classmethod
@@ -230,7 +233,7 @@ class Forests:
         `sizes`: numbers of categories of these columns, 0 for numbers; `n_trees`: of all forests
         together.
         """
-        forests = cls({}, {}, [np.unique(own) for own in completed.T], weights or {})
+        forests = cls({}, {}, [_limits(own) for own in rows.X.T], weights or {})
         ranks = forests._ranks(completed)
         each = int(np.clip(n_trees // max(1, len(sizes)), *_TREES_OF_EACH))
         for j, size in sizes.items():
@@ -301,8 +304,14 @@ class Forests:
 
     def _ranks(self, completed):
         # Floats of trees have 24 bits, and random thresholds are uniform
-        columns = zip(self.values, completed.T, strict=True)
+        columns = zip(self.limits, completed.T, strict=True)
         return np.column_stack([np.searchsorted(*own) for own in columns]).astype(np.float32)
+
+
+def _limits(cells):
+    """Numbers between the observed ones of a column (n,)."""
+    values = np.unique(cells[~np.isnan(cells)])
+    return values[:-1] + _BETWEEN * np.diff(values)
 
 
 def _without(cells, column):

@@ -172,6 +172,31 @@ def test_forests_do_not_depend_on_units_of_numbers():
     np.testing.assert_array_equal(answers[2], answers[0])
 
 
+def test_rounding_does_not_move_completed_cells_to_other_leaves():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([with_exclusive_or(200), np.repeat([-1.0, 1.0], 100)])
+    rows = TrainingRows(X.copy(), np.ones(200))
+    rows.X[rng.random(X.shape) < 0.3] = np.nan
+    completed = np.where(np.isnan(rows.X), [0.1, 0.0, 1.0, 0.0], rows.X)
+    forests = Forests.grow(completed, rows, {2: 2}, 10, seed=0)
+    is_missing = np.isnan(rows.X)
+    own, _ = forests.answers(2, completed, is_missing)
+    for rounding in (-1e-15, 1e-15):
+        other, _ = forests.answers(2, completed + rounding * is_missing, is_missing)
+        np.testing.assert_array_equal(other, own)
+
+
+def test_imputed_means_do_not_depend_on_other_rows():
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(150, 2)) @ rng.normal(size=(2, 4)) + rng.normal(size=(150, 4))
+    X = np.column_stack([numbers, np.abs(numbers[:, 0] * numbers[:, 1])])
+    X[rng.random(X.shape) < 0.35] = np.nan
+    imputer = CircuitImputer(random_state=0).fit(X)
+    assert imputer.density_.forest_weights_
+    alone = np.vstack([imputer.transform(row[None]) for row in X])
+    np.testing.assert_allclose(imputer.transform(X), alone, rtol=1e-10, atol=1e-10)
+
+
 def test_leaves_of_forests_have_the_weight_of_three_rows():
     X = with_exclusive_or(200)
     weight = np.where(np.arange(200) < 100, 1e-3, 1.0)
