@@ -63,9 +63,10 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
         - ``"mean"``: the conditional mean, or the most probable category in categorical columns. If
           ``density="auto"`` averages the means of several densities, each mean is restricted to the
-          observed range of the column, extended by one standard deviation. Categories are then
-          also predicted by random trees from the other cells, with missing ones at their means and
-          most probable categories; held-out cells determine the weight of these answers.
+          observed range of the column, extended by one standard deviation. Categories, and numbers
+          in tables of at most 40 columns, are then also predicted by random trees from the other
+          cells, with missing ones at their means and most probable categories; held-out cells
+          determine the weight of these answers.
         - ``"mpe"``: the jointly most probable completion. It is exact if the circuit is
           deterministic. Otherwise it is the best completion of a search, which starts from the
           largest terms of the sums.

@@ -107,14 +107,14 @@ class AutomaticDensity(CircuitDensity):
         location models. The candidates include, on small tables, mixtures with one component per
         row, and on tables of many rows mixtures of up to 48 components with separate covariances;
         latent trees, of few and of many states, are candidates only on tables without numbers.
-        Means and probabilities of categories are averaged with those of random trees over the other
-        columns, which know interactions of several columns, and thresholds. On tables with ordered
-        categories, they include a single Gaussian to which the codes of these are numbers; a
-        category then has the probability of the numbers that round to its code. One
-        of two location models is fitted to transformed columns. Tables of numbers with a skewed
-        column get transformed candidates even if a single Gaussian suffices. In each column,
-        squared errors count relative to their variance, which grows with the number in skewed
-        columns.
+        Means (in tables of at most 40 columns) and probabilities of categories are averaged with
+        those of random trees over the other columns, which know interactions of several columns,
+        and thresholds. On tables with ordered categories, the candidates include a single Gaussian
+        to which the codes of these are numbers; a category then has the probability of the numbers
+        that round to its code. One of two location models is fitted to transformed columns. Tables
+        of numbers with a skewed column get transformed candidates even if a single Gaussian
+        suffices. In each column, squared errors count relative to their variance, which grows with
+        the number in skewed columns.
     random_state : int, RandomState or None, default=None
         Controls the randomness of the initialisations and of the held-out rows.
     n_jobs : int, default=None
