@@ -9,6 +9,7 @@ from scipy.special import expit
 
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array, listed
+from skcircuits.targets.functions import needs_extra
 
 # Newton's step, in standard errors, from coefficients that count as a maximum of the likelihood
 MAX_STEP = 0.5
@@ -103,7 +104,8 @@ class PooledEstimate:
             interval, the p-value of the null hypothesis that it is zero, and the fraction of
             missing information.
         """
-        import pandas as pd
+        with needs_extra("pandas", "examples"):
+            import pandas as pd
 
         lower, upper = self.interval(level).T
         columns = {

@@ -1,5 +1,7 @@
 """Rubin's rules against numbers by hand, and the coverage that they promise."""
 
+import sys
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -158,3 +160,9 @@ def test_degrees_of_freedom_and_names_are_checked():
     assert pool([1.0, 2.0], [1.0, 1.0], names="slope").names == ("slope",)
     with pytest.raises(ValueError, match="names must be one for each of 2"):
         pool([[1.0, 2.0]] * 2, [[1.0, 1.0]] * 2, names=["a"])
+
+
+def test_summaries_say_how_to_install_pandas(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"pandas must be installed; .* pip install 'skcircuits"):
+        pool([1.0, 2.0], [1.0, 1.0]).summary()
