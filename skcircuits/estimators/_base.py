@@ -7,11 +7,8 @@ in `skcircuits.estimators.shared._fitting`.
 
 import inspect
 import re
-from abc import update_abstractmethods
-from dataclasses import field, fields, make_dataclass
 from functools import wraps
-from numbers import Integral, Number, Real
-from typing import dataclass_transform
+from numbers import Integral, Number
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -50,9 +47,7 @@ from skcircuits.tabular._frames import (
 )
 
 __all__ = [
-    "NON_NEGATIVE",
-    "POSITIVE",
-    "POSITIVE_INTEGER",
+    "TABLE_CONSTRAINTS",
     "BaseComposition",
     "HasMethods",
     "Interval",
@@ -67,9 +62,7 @@ __all__ = [
     "inherit_documentation",
     "make_generator",
     "ovr_decision_function",
-    "parameter",
     "route_fit_parameters",
-    "with_parameters",
 ]
 
 
@@ -86,41 +79,13 @@ class Interval(_Interval):
         return not isinstance(val, bool | np.bool_) and super().is_satisfied_by(val)
 
 
-POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
-POSITIVE = Interval(Real, 0, None, closed="neither")
-NON_NEGATIVE = Interval(Real, 0, None, closed="left")
-# Constraints of parameters that are the same in all estimators
-_SHARED_CONSTRAINTS = {
+# Parameter constraints of all estimators of tables
+TABLE_CONSTRAINTS = {
     "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
     "handle_unknown": [StrOptions({"missing", "error"})],
-    "n_jobs": [Integral, None],
     "random_state": ["random_state"],
-    "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
     "verbose": ["verbose"],
 }
-
-
-def parameter(default, *constraints, kw_only=True):
-    """Declare a parameter of an estimator by its default, and constraints of scikit-learn."""
-    return field(default=default, kw_only=kw_only, metadata={"constraints": list(constraints)})
-
-
-@dataclass_transform(kw_only_default=True, field_specifiers=(parameter,))
-def with_parameters(cls):
-    """Make the constructor of an estimator from its parameters, and their constraints."""
-    kinds = inspect.get_annotations(cls)
-    declared = [(name, kind, vars(cls)[name]) for name, kind in kinds.items()]
-    # Estimators are no dataclasses themselves, which libraries take for no more than their fields:
-    # those that differ in what they learned would be equal to Dask
-    made = make_dataclass(cls.__name__, declared, kw_only=True)
-    cls.__init__ = made.__init__
-    cls._parameter_constraints = {}
-    for own in fields(made):
-        constraints = own.metadata.get("constraints") or _SHARED_CONSTRAINTS[own.name]
-        is_free = constraints == ["no_validation"]
-        cls._parameter_constraints[own.name] = "no_validation" if is_free else constraints
-        delattr(cls, own.name)  # instances have parameters, classes do not
-    return update_abstractmethods(cls)  # a constructor may have been one
 
 
 # Weights count rows: beyond this a pseudo-row, or a small part of one, is lost in rounding.

@@ -2,16 +2,14 @@
 
 from copy import copy
 from dataclasses import replace
-from numbers import Real
-from typing import Any
+from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils import _safe_indexing, check_consistent_length
 
 from skcircuits.estimators._base import (
-    NON_NEGATIVE,
-    POSITIVE_INTEGER,
     Interval,
     KernelParametersMixin,
     StrOptions,
@@ -20,8 +18,6 @@ from skcircuits.estimators._base import (
     fit_context,
     inherit_documentation,
     make_generator,
-    parameter,
-    with_parameters,
 )
 from skcircuits.estimators.targets._targets import (
     GivenGradients,
@@ -66,7 +62,6 @@ _LARGE_ERROR, _LARGE_VARIANCE_ERROR = 0.1, 0.35
 
 
 @inherit_documentation
-@with_parameters
 class BBISWeighter(
     KernelParametersMixin, OneToOneFeatureMixin, TransformerMixin, TableMixin, BaseEstimator
 ):
@@ -184,16 +179,43 @@ class BBISWeighter(
     (array([0.17, 0.83]), array([0.17, 0.83]))
     """
 
-    target: Any = parameter(None, "no_validation")
-    kernel: Any = parameter("auto", StrOptions({"auto"}), callable)
-    operator: str = parameter("auto", StrOptions({"auto", "barker", "difference", "langevin"}))
-    regularization: float | str = parameter("auto", StrOptions({"auto"}), NON_NEGATIVE)
-    collapse: Any = parameter(None, None, Interval(Real, 0, 1, closed="left"), "array-like")
-    shared_subset: bool = parameter(True, "boolean")
-    n_components: int | str | None = parameter("auto", StrOptions({"auto"}), POSITIVE_INTEGER, None)
-    n_jobs: int | None = None
-    random_state: Any = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        "target": "no_validation",
+        "kernel": [StrOptions({"auto"}), callable],
+        "operator": [StrOptions({"auto", "barker", "difference", "langevin"})],
+        "regularization": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "collapse": [None, Interval(Real, 0, 1, closed="left"), "array-like"],
+        "shared_subset": ["boolean"],
+        "n_components": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left"), None],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        *,
+        target=None,
+        kernel="auto",
+        operator="auto",
+        regularization="auto",
+        collapse=None,
+        shared_subset=True,
+        n_components="auto",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.target = target
+        self.kernel = kernel
+        self.operator = operator
+        self.regularization = regularization
+        self.collapse = collapse
+        self.shared_subset = shared_subset
+        self.n_components = n_components
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     @fit_context
     def fit(self, X, y=None, *, gradients=None):

@@ -2,18 +2,16 @@
 
 import itertools
 from dataclasses import replace
-from typing import Any
+from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 
 from skcircuits.estimators._base import (
-    NON_NEGATIVE,
-    POSITIVE,
-    POSITIVE_INTEGER,
+    TABLE_CONSTRAINTS,
+    Interval,
     StrOptions,
     inherit_documentation,
-    parameter,
-    with_parameters,
 )
 from skcircuits.estimators.shared._completion import without_others
 from skcircuits.estimators.shared._density import (
@@ -36,7 +34,6 @@ from skcircuits.trees._chow_liu import (
 
 
 @inherit_documentation
-@with_parameters
 class ChowLiuDensity(DiscreteDensity):
     """Chow-Liu tree (the tree distribution of largest likelihood), or a mixture of such trees.
 
@@ -103,14 +100,34 @@ class ChowLiuDensity(DiscreteDensity):
     array([0.25, 0.25, 0.25, 0.25])
     """
 
-    n_components: int = parameter(1, POSITIVE_INTEGER)
-    pseudo_count: float = parameter(1.0, POSITIVE)
-    max_iter: int = parameter(100, POSITIVE_INTEGER)
-    tol: float = parameter(1e-3, NON_NEGATIVE)
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    random_state: Any = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "pseudo_count": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        **TABLE_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        *,
+        n_components=1,
+        pseudo_count=1.0,
+        max_iter=100,
+        tol=1e-3,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.pseudo_count = pseudo_count
+        self.max_iter = max_iter
+        self.tol = tol
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _fit_rows(self, rows, generator):
         with stages(self, "structure", "parameters") as (structure, parameters):
@@ -162,7 +179,6 @@ _BOX_COLUMNS = 3
 
 
 @inherit_documentation
-@with_parameters
 class HiddenChowLiuDensity(ValidationMixin, StatesMixin, CircuitDensity):
     """Hidden Chow-Liu tree (HCLT): a tree of latent variables, one for each column.
 
@@ -257,18 +273,46 @@ class HiddenChowLiuDensity(ValidationMixin, StatesMixin, CircuitDensity):
     True
     """
 
-    n_latent_states: int | str = parameter("auto", StrOptions({"auto"}), POSITIVE_INTEGER)
-    pseudo_count: float = parameter(0.5, POSITIVE)
-    max_iter: int = parameter(60, POSITIVE_INTEGER)
-    tol: float = parameter(1e-4, NON_NEGATIVE)
-    n_iter_no_change: int = parameter(8, POSITIVE_INTEGER)
-    validation_fraction: float | None = 0.1
-    max_joint_columns: int = parameter(8, POSITIVE_INTEGER)
-    point_masses: bool | str = parameter(True, "boolean", StrOptions({"frequent"}))
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    random_state: Any = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        **ValidationMixin._validation_constraints,
+        "n_latent_states": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "pseudo_count": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "max_joint_columns": [Interval(Integral, 1, None, closed="left")],
+        "point_masses": ["boolean", StrOptions({"frequent"})],
+        **TABLE_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        *,
+        n_latent_states="auto",
+        pseudo_count=0.5,
+        max_iter=60,
+        tol=1e-4,
+        n_iter_no_change=8,
+        validation_fraction=0.1,
+        max_joint_columns=8,
+        point_masses=True,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_latent_states = n_latent_states
+        self.pseudo_count = pseudo_count
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.validation_fraction = validation_fraction
+        self.max_joint_columns = max_joint_columns
+        self.point_masses = point_masses
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.verbose = verbose
 
     _max_categories = FEW_VALUES
 

@@ -2,20 +2,16 @@
 
 from functools import cached_property
 from numbers import Integral, Real
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import (
-    NON_NEGATIVE,
-    POSITIVE,
-    POSITIVE_INTEGER,
+    TABLE_CONSTRAINTS,
     Interval,
     StrOptions,
     inherit_documentation,
-    parameter,
-    with_parameters,
 )
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
@@ -30,7 +26,6 @@ from skcircuits.learning.latent_tree._learner import LatentSchedule, learn_laten
 
 
 @inherit_documentation
-@with_parameters
 class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     """Continuous mixture of trees, with tables that a network computes from latent points.
 
@@ -135,23 +130,61 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     True
     """
 
-    n_components: int = parameter(256, POSITIVE_INTEGER)
-    n_latent_dimensions: int = parameter(4, Interval(Integral, 1, 64, closed="both"))
-    n_latent_states: int | None = parameter(None, POSITIVE_INTEGER, None)
-    tree: str = parameter("chow_liu", StrOptions({"chow_liu", "conditional"}))
-    n_step_components: int = parameter(512, POSITIVE_INTEGER)
-    n_hidden_units: int = parameter(128, POSITIVE_INTEGER)
-    learning_rate: float = parameter(0.003, Interval(Real, 0, 1, closed="right"))
-    batch_size: int = parameter(256, POSITIVE_INTEGER)
-    pseudo_count: float = parameter(1.0, POSITIVE)
-    max_iter: int = parameter(60, POSITIVE_INTEGER)
-    tol: float = parameter(1e-4, NON_NEGATIVE)
-    n_iter_no_change: int = parameter(10, POSITIVE_INTEGER)
-    validation_fraction: float | None = 0.1
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    random_state: Any = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        **ValidationMixin._validation_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "n_latent_dimensions": [Interval(Integral, 1, 64, closed="both")],
+        "n_latent_states": [Interval(Integral, 1, None, closed="left"), None],
+        "tree": [StrOptions({"chow_liu", "conditional"})],
+        "n_step_components": [Interval(Integral, 1, None, closed="left")],
+        "n_hidden_units": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, 1, closed="right")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "pseudo_count": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        **TABLE_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        *,
+        n_components=256,
+        n_latent_dimensions=4,
+        n_latent_states=None,
+        tree="chow_liu",
+        n_step_components=512,
+        n_hidden_units=128,
+        learning_rate=0.003,
+        batch_size=256,
+        pseudo_count=1.0,
+        max_iter=60,
+        tol=1e-4,
+        n_iter_no_change=10,
+        validation_fraction=0.1,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.n_latent_dimensions = n_latent_dimensions
+        self.n_latent_states = n_latent_states
+        self.tree = tree
+        self.n_step_components = n_step_components
+        self.n_hidden_units = n_hidden_units
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.pseudo_count = pseudo_count
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.validation_fraction = validation_fraction
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _fit_rows(self, rows, generator):
         validation = rows.validation

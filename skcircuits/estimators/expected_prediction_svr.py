@@ -1,7 +1,7 @@
 """Support vector regression with exact expected predictions for rows with missing values."""
 
 from numbers import Integral, Real
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_memory
 
 from skcircuits.circuits import Circuit
 from skcircuits.estimators._base import (
-    NON_NEGATIVE,
-    POSITIVE,
+    TABLE_CONSTRAINTS,
     HasMethods,
     Interval,
     KernelParametersMixin,
@@ -21,11 +20,9 @@ from skcircuits.estimators._base import (
     check_weights,
     fit_context,
     inherit_documentation,
-    parameter,
-    with_parameters,
 )
 from skcircuits.estimators.automatic._inner_density import (
-    DENSITIES,
+    DENSITY_CONSTRAINTS,
     InnerDensityMixin,
     MeasuringMixin,
 )
@@ -50,7 +47,6 @@ _MAX_ITER = 10**7
 
 
 @inherit_documentation
-@with_parameters
 class ExpectedPredictionSVR(
     KernelParametersMixin,
     MeasuringMixin,
@@ -155,21 +151,55 @@ class ExpectedPredictionSVR(
     (1,)
     """
 
-    kernel: Any = parameter("rbf", StrOptions({"rbf", "laplacian", "hamming"}), Kernel)
-    gamma: float | str = parameter("scale", StrOptions({"scale", "auto"}), POSITIVE)
-    C: float = parameter(1.0, Interval(Real, 0.0, None, closed="right"))
-    epsilon: float = parameter(0.1, NON_NEGATIVE)
-    density: Any = parameter("auto", *DENSITIES)
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    memory: Any = parameter(None, None, str, HasMethods(["cache"]))
-    tol: float = parameter(1e-3, POSITIVE)
-    shrinking: bool = parameter(True, "boolean")
-    cache_size: float = parameter(200, POSITIVE)
-    max_iter: int = parameter(-1, Interval(Integral, -1, None, closed="left"))
-    n_jobs: int | None = None
-    random_state: Any = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        **DENSITY_CONSTRAINTS,
+        **TABLE_CONSTRAINTS,
+        "kernel": [StrOptions({"rbf", "laplacian", "hamming"}), Kernel],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
+        "C": [Interval(Real, 0.0, None, closed="right")],
+        "epsilon": [Interval(Real, 0.0, None, closed="left")],
+        "memory": [None, str, HasMethods(["cache"])],
+        "tol": [Interval(Real, 0.0, None, closed="neither")],
+        "shrinking": ["boolean"],
+        "cache_size": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, -1, None, closed="left")],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        kernel="rbf",
+        gamma="scale",
+        C=1.0,
+        epsilon=0.1,
+        density="auto",
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        memory=None,
+        tol=1e-3,
+        shrinking=True,
+        cache_size=200,
+        max_iter=-1,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.kernel = kernel
+        self.gamma = gamma
+        self.C = C
+        self.epsilon = epsilon
+        self.density = density
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.memory = memory
+        self.tol = tol
+        self.shrinking = shrinking
+        self.cache_size = cache_size
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     @fit_context
     def fit(self, X, y, sample_weight=None):

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from dataclasses import replace
-from numbers import Integral
-from typing import Any
+from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,17 +19,14 @@ from skcircuits.circuits import (
     Sum,
 )
 from skcircuits.estimators._base import (
-    NON_NEGATIVE,
-    POSITIVE,
-    POSITIVE_INTEGER,
+    TABLE_CONSTRAINTS,
+    Interval,
     Options,
     StrOptions,
     _num_samples,
     check_weights,
     fit_context,
     inherit_documentation,
-    parameter,
-    with_parameters,
 )
 from skcircuits.estimators.shared._density import CircuitDensity, check_observed
 from skcircuits.estimators.shared._fitting import drive, warn_not_converged
@@ -66,7 +63,6 @@ _COVARIANCE_TYPES = {"full", "shrunk", "tied", "factor", "diag"}
 
 
 @inherit_documentation
-@with_parameters
 class GaussianMixtureDensity(CircuitDensity):
     """Gaussian mixture for mixed tables with missing values.
 
@@ -224,31 +220,72 @@ class GaussianMixtureDensity(CircuitDensity):
     (3, 2)
     """
 
-    n_components: int | str = parameter(
-        "auto", StrOptions({"auto", "bic", "rows"}), POSITIVE_INTEGER
-    )
-    covariance_type: str = parameter("auto", StrOptions({"auto", *_COVARIANCE_TYPES}))
-    n_factors: int | str = parameter("auto", StrOptions({"auto"}), POSITIVE_INTEGER)
-    max_components: int = parameter(32, POSITIVE_INTEGER)
-    location_model: bool | str = parameter("auto", StrOptions({"auto"}), bool)
-    transformation: str | None = parameter(None, StrOptions({"johnson"}), None)
-    point_masses: bool | str = parameter(False, Options(bool, {False}), StrOptions({"frequent"}))
-    histograms: bool = parameter(False, bool)
-    pool: int | str = parameter("auto", StrOptions({"auto"}), POSITIVE_INTEGER)
-    selection: str = parameter("log_likelihood", StrOptions({"log_likelihood", "cells"}))
-    pseudo_count: float = parameter(1.0, POSITIVE)
-    n_init: int = parameter(1, POSITIVE_INTEGER)
-    max_iter: int = parameter(200, POSITIVE_INTEGER)
-    tol: float = parameter(1e-3, NON_NEGATIVE)
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    random_state: Any = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        "n_components": [
+            StrOptions({"auto", "bic", "rows"}),
+            Interval(Integral, 1, None, closed="left"),
+        ],
+        "covariance_type": [StrOptions({"auto", *_COVARIANCE_TYPES})],
+        "n_factors": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "max_components": [Interval(Integral, 1, None, closed="left")],
+        "location_model": [StrOptions({"auto"}), bool],
+        "transformation": [StrOptions({"johnson"}), None],
+        "point_masses": [Options(bool, {False}), StrOptions({"frequent"})],
+        "histograms": [bool],
+        "pool": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "selection": [StrOptions({"log_likelihood", "cells"})],
+        "pseudo_count": [Interval(Real, 0, None, closed="neither")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        **TABLE_CONSTRAINTS,
+    }
 
     _given_pool = None  # choices of an earlier fit, in clones that keep them
     _given_fits = None  # fits of its candidates to some of the rows
     _given_grouped = None  # columns of the rows that are grouped
     _given_start = None  # the same mixture without grouped columns, of some of the rows
+
+    def __init__(
+        self,
+        *,
+        n_components="auto",
+        covariance_type="auto",
+        n_factors="auto",
+        max_components=32,
+        location_model="auto",
+        transformation=None,
+        point_masses=False,
+        histograms=False,
+        pool="auto",
+        selection="log_likelihood",
+        pseudo_count=1.0,
+        n_init=1,
+        max_iter=200,
+        tol=1e-3,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.n_factors = n_factors
+        self.max_components = max_components
+        self.location_model = location_model
+        self.transformation = transformation
+        self.point_masses = point_masses
+        self.histograms = histograms
+        self.pool = pool
+        self.selection = selection
+        self.pseudo_count = pseudo_count
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.verbose = verbose
 
     @fit_context
     def partial_fit(self, X, y=None, sample_weight=None):

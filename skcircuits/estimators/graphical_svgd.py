@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from numbers import Real
-from typing import Any
+from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -13,9 +13,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from skcircuits.estimators._base import (
-    NON_NEGATIVE,
-    POSITIVE,
-    POSITIVE_INTEGER,
     HasMethods,
     Interval,
     StrOptions,
@@ -23,8 +20,6 @@ from skcircuits.estimators._base import (
     check_is_fitted,
     fit_context,
     make_generator,
-    parameter,
-    with_parameters,
 )
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.targets._targets import (
@@ -71,7 +66,6 @@ def _target_has_log_prob(sampler):
     return target is None or hasattr(target, "log_prob_unnormalized")
 
 
-@with_parameters
 class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     """Approximate a continuous graphical model by particles, with one kernel per node.
 
@@ -225,30 +219,73 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
     _doc_link_module = TableMixin._doc_link_module
     _doc_link_template = TableMixin._doc_link_template
 
-    target: Any = parameter(None, HasMethods(["grad_log_prob"]), HasMethods(["fit"]), None)
-    n_particles: int = parameter(100, POSITIVE_INTEGER)
-    kernel: str = parameter(
-        "auto", StrOptions({"auto", "graphical", "global", "combine", "random"})
-    )
-    preconditioner: Any = parameter(
-        "auto", StrOptions({"auto", "hessian", "covariance"}), "array-like", None
-    )
-    bandwidth_factor: float = parameter(1.0, POSITIVE)
-    linear_weight: float | str = parameter("auto", StrOptions({"auto"}), NON_NEGATIVE)
-    n_neighbors: int = parameter(5, POSITIVE_INTEGER)
-    local_weight: float = parameter(0.5, Interval(Real, 0, 1, closed="both"))
-    max_iter: int = parameter(1000, POSITIVE_INTEGER)
-    step_size: float = parameter(0.05, POSITIVE)
-    tol: float = parameter(1e-4, NON_NEGATIVE)
-    optimizer: str = parameter("rmsprop", StrOptions({"rmsprop", "adam", "adagrad", "sgd"}))
-    annealing: float = parameter(0.0, Interval(Real, 0, 1, closed="both"))
-    correction: bool | str = parameter("auto", StrOptions({"auto"}), "boolean")
-    n_init: int = parameter(1, POSITIVE_INTEGER)
-    warm_start: bool = parameter(False, "boolean")
-    dtype: str = parameter("float64", StrOptions({"float64", "float32"}))
-    n_jobs: int | None = None
-    random_state: Any = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        "target": [HasMethods(["grad_log_prob"]), HasMethods(["fit"]), None],
+        "n_particles": [Interval(Integral, 1, None, closed="left")],
+        "kernel": [StrOptions({"auto", "graphical", "global", "combine", "random"})],
+        "preconditioner": [StrOptions({"auto", "hessian", "covariance"}), "array-like", None],
+        "bandwidth_factor": [Interval(Real, 0, None, closed="neither")],
+        "linear_weight": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "local_weight": [Interval(Real, 0, 1, closed="both")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "step_size": [Interval(Real, 0, None, closed="neither")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "optimizer": [StrOptions({"rmsprop", "adam", "adagrad", "sgd"})],
+        "annealing": [Interval(Real, 0, 1, closed="both")],
+        "correction": [StrOptions({"auto"}), "boolean"],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "dtype": [StrOptions({"float64", "float32"})],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        *,
+        target=None,
+        n_particles=100,
+        kernel="auto",
+        preconditioner="auto",
+        bandwidth_factor=1.0,
+        linear_weight="auto",
+        n_neighbors=5,
+        local_weight=0.5,
+        max_iter=1000,
+        step_size=0.05,
+        tol=1e-4,
+        optimizer="rmsprop",
+        annealing=0.0,
+        correction="auto",
+        n_init=1,
+        warm_start=False,
+        dtype="float64",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.target = target
+        self.n_particles = n_particles
+        self.kernel = kernel
+        self.preconditioner = preconditioner
+        self.bandwidth_factor = bandwidth_factor
+        self.linear_weight = linear_weight
+        self.n_neighbors = n_neighbors
+        self.local_weight = local_weight
+        self.max_iter = max_iter
+        self.step_size = step_size
+        self.tol = tol
+        self.optimizer = optimizer
+        self.annealing = annealing
+        self.correction = correction
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.dtype = dtype
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     @fit_context
     def fit(self, X=None, y=None):

@@ -1,8 +1,8 @@
 """Imputation by exact conditional distributions of missing values."""
 
 from dataclasses import replace
-from numbers import Real
-from typing import Any
+from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -10,17 +10,16 @@ from sklearn.impute import MissingIndicator
 from sklearn.utils import check_random_state
 
 from skcircuits.estimators._base import (
+    TABLE_CONSTRAINTS,
     StrOptions,
     check_is_fitted,
     check_weights,
     feature_names,
     fit_context,
     inherit_documentation,
-    parameter,
-    with_parameters,
 )
 from skcircuits.estimators.automatic._inner_density import (
-    DENSITIES,
+    DENSITY_CONSTRAINTS,
     InnerDensityMixin,
     best_density,
 )
@@ -45,7 +44,6 @@ _MASKED_ROWS = 2000  # most rows that tell why cells are missing
 
 
 @inherit_documentation
-@with_parameters
 class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     """Impute missing values according to their exact conditional distribution.
 
@@ -156,20 +154,52 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
 
     _mixes_families = True
 
-    density: Any = parameter("auto", *DENSITIES)
-    strategy: str = parameter("mean", StrOptions({"mean", "mpe", "sample"}))
-    missing_values: Any = parameter(np.nan, Real, str, None)
-    min_value: Any = parameter(None, Real, StrOptions({"observed"}), "array-like", dict, None)
-    max_value: Any = parameter(None, Real, StrOptions({"observed"}), "array-like", dict, None)
-    round_integers: bool = parameter(False, "boolean")
-    add_indicator: bool = parameter(False, "boolean")
-    keep_empty_features: bool = parameter(False, "boolean")
-    self_masking: bool = parameter(True, "boolean")
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    random_state: Any = None
-    n_jobs: int | None = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        **DENSITY_CONSTRAINTS,
+        "strategy": [StrOptions({"mean", "mpe", "sample"})],
+        "missing_values": [Real, str, None],
+        "min_value": [Real, StrOptions({"observed"}), "array-like", dict, None],
+        "max_value": [Real, StrOptions({"observed"}), "array-like", dict, None],
+        "round_integers": ["boolean"],
+        "add_indicator": ["boolean"],
+        "keep_empty_features": ["boolean"],
+        "self_masking": ["boolean"],
+        **TABLE_CONSTRAINTS,
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        density="auto",
+        strategy="mean",
+        missing_values=np.nan,
+        min_value=None,
+        max_value=None,
+        round_integers=False,
+        add_indicator=False,
+        keep_empty_features=False,
+        self_masking=True,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        random_state=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.density = density
+        self.strategy = strategy
+        self.missing_values = missing_values
+        self.min_value = min_value
+        self.max_value = max_value
+        self.round_integers = round_integers
+        self.add_indicator = add_indicator
+        self.keep_empty_features = keep_empty_features
+        self.self_masking = self_masking
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     @fit_context
     def fit(self, X, y=None, sample_weight=None):

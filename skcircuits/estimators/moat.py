@@ -1,14 +1,12 @@
 """Density estimation by the mixture over all spanning trees."""
 
-from numbers import Real
-from typing import Any
+from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 
 from skcircuits.estimators._base import (
-    NON_NEGATIVE,
-    POSITIVE,
-    POSITIVE_INTEGER,
+    TABLE_CONSTRAINTS,
     Interval,
     StrOptions,
     check_is_fitted,
@@ -16,8 +14,6 @@ from skcircuits.estimators._base import (
     fit_context,
     inherit_documentation,
     make_generator,
-    parameter,
-    with_parameters,
 )
 from skcircuits.estimators.shared._density import BaseDensity, StatesMixin, check_observed
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive
@@ -46,7 +42,6 @@ _METHODS = ("auto", "collapsed", "importance", "blocked_gibbs", "gibbs", "exact"
 
 
 @inherit_documentation
-@with_parameters
 class MoATDensity(ValidationMixin, StatesMixin, BaseDensity):
     """Mixture of all trees (MoAT): a discrete density with an exact likelihood.
 
@@ -156,26 +151,61 @@ class MoATDensity(ValidationMixin, StatesMixin, BaseDensity):
 
     _model = "mixture_"
     _column_type = ColumnOfTrees
+    _parameter_constraints: ClassVar[dict] = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "init": [StrOptions({"mutual_information", "published", "random"})],
+        "learning_rate": [Interval(Real, 0, 1, closed="right")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        **ValidationMixin._validation_constraints,
+        "pseudo_count": [Interval(Real, 0, None, closed="neither")],
+        "missing": [StrOptions({"estimate", "error"})],
+        "n_tree_samples": [Interval(Integral, 1, None, closed="left")],
+        **TABLE_CONSTRAINTS,
+        "warm_start": ["boolean"],
+        "n_jobs": [Integral, None],
+    }
 
-    n_components: int = parameter(1, POSITIVE_INTEGER)
-    init: str = parameter(
-        "mutual_information", StrOptions({"mutual_information", "published", "random"})
-    )
-    learning_rate: float = parameter(0.05, Interval(Real, 0, 1, closed="right"))
-    batch_size: int = parameter(1024, POSITIVE_INTEGER)
-    max_iter: int = parameter(50, POSITIVE_INTEGER)
-    tol: float = parameter(1e-4, NON_NEGATIVE)
-    n_iter_no_change: int = parameter(10, POSITIVE_INTEGER)
-    validation_fraction: float | None = 0.1
-    pseudo_count: float = parameter(1.0, POSITIVE)
-    missing: str = parameter("estimate", StrOptions({"estimate", "error"}))
-    n_tree_samples: int = parameter(256, POSITIVE_INTEGER)
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    warm_start: bool = parameter(False, "boolean")
-    random_state: Any = None
-    verbose: int = 0
-    n_jobs: int | None = None
+    def __init__(
+        self,
+        *,
+        n_components=1,
+        init="mutual_information",
+        learning_rate=0.05,
+        batch_size=1024,
+        max_iter=50,
+        tol=1e-4,
+        n_iter_no_change=10,
+        validation_fraction=0.1,
+        pseudo_count=1.0,
+        missing="estimate",
+        n_tree_samples=256,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        warm_start=False,
+        random_state=None,
+        verbose=0,
+        n_jobs=None,
+    ):
+        self.n_components = n_components
+        self.init = init
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.validation_fraction = validation_fraction
+        self.pseudo_count = pseudo_count
+        self.missing = missing
+        self.n_tree_samples = n_tree_samples
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.n_jobs = n_jobs
 
     @fit_context
     def partial_fit(self, X, y=None, sample_weight=None):

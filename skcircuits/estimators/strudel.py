@@ -1,18 +1,11 @@
 """Density estimation by Strudel: deterministic, structured-decomposable circuits."""
 
-from numbers import Integral
-from typing import Any
+from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 
-from skcircuits.estimators._base import (
-    POSITIVE,
-    POSITIVE_INTEGER,
-    Interval,
-    inherit_documentation,
-    parameter,
-    with_parameters,
-)
+from skcircuits.estimators._base import TABLE_CONSTRAINTS, Interval, inherit_documentation
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
 from skcircuits.exceptions import must
@@ -27,7 +20,6 @@ from skcircuits.trees._chow_liu import complete_rows
 
 
 @inherit_documentation
-@with_parameters
 class StrudelDensity(ValidationMixin, DiscreteDensity):
     """Strudel: a deterministic circuit that is grown from a Chow-Liu tree by splitting edges.
 
@@ -107,17 +99,43 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
     array([[1., 1., 1., 1.]])
     """
 
-    n_components: int = parameter(1, POSITIVE_INTEGER)
-    max_iter: int = parameter(500, Interval(Integral, 0, None, closed="left"))
-    patience: int = parameter(50, POSITIVE_INTEGER)
-    max_parameters: int = parameter(100_000, POSITIVE_INTEGER)
-    pseudo_count: float = parameter(1.0, POSITIVE)
-    validation_fraction: float | None = 0.1
-    warm_start: bool = parameter(False, "boolean")
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    random_state: Any = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        **ValidationMixin._validation_constraints,
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 0, None, closed="left")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+        "max_parameters": [Interval(Integral, 1, None, closed="left")],
+        "pseudo_count": [Interval(Real, 0, None, closed="neither")],
+        "warm_start": ["boolean"],
+        **TABLE_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        *,
+        n_components=1,
+        max_iter=500,
+        patience=50,
+        max_parameters=100_000,
+        pseudo_count=1.0,
+        validation_fraction=0.1,
+        warm_start=False,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.max_iter = max_iter
+        self.patience = patience
+        self.max_parameters = max_parameters
+        self.pseudo_count = pseudo_count
+        self.validation_fraction = validation_fraction
+        self.warm_start = warm_start
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.verbose = verbose
 
     def __getstate__(self):
         # A pickle carries the model, not the rows it could grow on

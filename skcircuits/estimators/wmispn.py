@@ -2,19 +2,16 @@
 
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
 from skcircuits.estimators._base import (
-    POSITIVE,
-    POSITIVE_INTEGER,
+    TABLE_CONSTRAINTS,
     Interval,
     RealNotInt,
     StrOptions,
     inherit_documentation,
-    parameter,
-    with_parameters,
 )
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import drive, stages
@@ -39,7 +36,6 @@ _N_FOLDS = 3
 
 
 @inherit_documentation
-@with_parameters
 class WMISPNDensity(CircuitDensity):
     """Sum-product network with piecewise polynomial leaves, for mixed tables.
 
@@ -148,27 +144,56 @@ class WMISPNDensity(CircuitDensity):
     0.99
     """
 
-    n_bins: int | str = parameter("bic", StrOptions({"bic"}), POSITIVE_INTEGER)
-    binning: str = parameter("quantile", StrOptions({"quantile", "uniform", "mean"}))
-    max_degree: int = parameter(6, Interval(Integral, 0, 6, closed="both"))
-    alpha: float | str = parameter(0.05, StrOptions({"auto"}), Interval(Real, 0, 1, closed="both"))
-    min_samples_split: int | float | str = parameter(
-        "auto",
-        StrOptions({"auto"}),
-        Interval(Integral, 2, None, closed="left"),
-        Interval(RealNotInt, 0, 1, closed="neither"),
-    )
-    smoothing: float = parameter(1.0, POSITIVE)
-    leaf: str = parameter(
-        "polynomial", StrOptions({"polynomial", "histogram", "gaussian", "multivariate"})
-    )
-    independence: str = parameter("g_test", StrOptions({"g_test", "rdc"}))
-    point_masses: bool | str = parameter(True, "boolean", StrOptions({"frequent"}))
-    integer_features: Any = parameter("auto", "array-like", StrOptions({"auto"}), None)
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    random_state: Any = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        "n_bins": [StrOptions({"bic"}), Interval(Integral, 1, None, closed="left")],
+        "binning": [StrOptions({"quantile", "uniform", "mean"})],
+        "max_degree": [Interval(Integral, 0, 6, closed="both")],
+        "alpha": [StrOptions({"auto"}), Interval(Real, 0, 1, closed="both")],
+        "min_samples_split": [
+            StrOptions({"auto"}),
+            Interval(Integral, 2, None, closed="left"),
+            Interval(RealNotInt, 0, 1, closed="neither"),
+        ],
+        "smoothing": [Interval(Real, 0, None, closed="neither")],
+        "leaf": [StrOptions({"polynomial", "histogram", "gaussian", "multivariate"})],
+        "independence": [StrOptions({"g_test", "rdc"})],
+        "point_masses": ["boolean", StrOptions({"frequent"})],
+        "integer_features": ["array-like", StrOptions({"auto"}), None],
+        **TABLE_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        *,
+        n_bins="bic",
+        binning="quantile",
+        max_degree=6,
+        alpha=0.05,
+        min_samples_split="auto",
+        smoothing=1.0,
+        leaf="polynomial",
+        independence="g_test",
+        point_masses=True,
+        integer_features="auto",
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_bins = n_bins
+        self.binning = binning
+        self.max_degree = max_degree
+        self.alpha = alpha
+        self.min_samples_split = min_samples_split
+        self.smoothing = smoothing
+        self.leaf = leaf
+        self.independence = independence
+        self.point_masses = point_masses
+        self.integer_features = integer_features
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _fit_rows(self, rows, generator):
         self._mark_integers()

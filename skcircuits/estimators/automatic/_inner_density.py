@@ -42,8 +42,9 @@ _NAMED = {
     "strudel": StrudelDensity,
 }
 
-# What the parameter `density` may be
-DENSITIES = (StrOptions({"auto", *_NAMED}), HasMethods(["fit", "score_samples"]), Circuit)
+DENSITY_CONSTRAINTS = {
+    "density": [StrOptions({"auto", *_NAMED}), HasMethods(["fit", "score_samples"]), Circuit]
+}
 
 
 class InnerDensityMixin(CallbackSupportMixin, TableMixin):

@@ -1,17 +1,13 @@
 """Automatic choice of a family of densities, or of a mixture of several."""
 
 from dataclasses import replace
-from typing import Any
+from numbers import Integral
+from typing import ClassVar
 
 import numpy as np
 
 from skcircuits.circuits import Circuit, Sum
-from skcircuits.estimators._base import (
-    StrOptions,
-    inherit_documentation,
-    parameter,
-    with_parameters,
-)
+from skcircuits.estimators._base import TABLE_CONSTRAINTS, StrOptions, inherit_documentation
 from skcircuits.estimators.automatic._experts import (
     Expert,
     Trials,
@@ -63,7 +59,6 @@ _LEAST_POOL = 3  # tables so large that fewer densities are affordable get Gauss
 
 
 @inherit_documentation
-@with_parameters
 class AutomaticDensity(CircuitDensity):
     """Automatic choice and mixture of Gaussian mixtures, latent trees and sum-product networks.
 
@@ -179,18 +174,36 @@ class AutomaticDensity(CircuitDensity):
     True
     """
 
-    families: list | tuple | str = parameter("all", StrOptions({"all"}), list, tuple)
-    selection: str = parameter("log_likelihood", StrOptions({"log_likelihood", "cells"}))
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    random_state: Any = None
-    n_jobs: int | None = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        "families": [StrOptions({"all"}), list, tuple],
+        "selection": [StrOptions({"log_likelihood", "cells"})],
+        **TABLE_CONSTRAINTS,
+        "n_jobs": [Integral, None],
+    }
 
     _counts_rows = True
     _given_weights = _given_states = None  # choices of an earlier fit, in clones that keep them
     _near = None  # bounds of numbers that are not far off, if cells are predicted
     _may_transform = True  # kernels have no expectations over transformed columns
+
+    def __init__(
+        self,
+        *,
+        families="all",
+        selection="log_likelihood",
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        random_state=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.families = families
+        self.selection = selection
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def _fit_rows(self, rows, generator):
         seed = int(generator.integers(np.iinfo(np.int32).max))

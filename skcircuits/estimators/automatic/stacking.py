@@ -1,17 +1,16 @@
 """Mixtures of several densities, with weights that are learned from held-out rows."""
 
-from dataclasses import MISSING
-from typing import Any
+from numbers import Integral
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
 from skcircuits.estimators._base import (
+    TABLE_CONSTRAINTS,
     BaseComposition,
     inherit_documentation,
-    parameter,
-    with_parameters,
 )
 from skcircuits.estimators.automatic.density import mixed
 from skcircuits.estimators.shared._completion import NewStates, numbers_with_masses
@@ -27,7 +26,6 @@ _PRIOR_ROWS = 1.0
 
 
 @inherit_documentation
-@with_parameters
 class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
     """Mixture of several densities, with weights that are learned by stacking.
 
@@ -97,15 +95,33 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
     (2,)
     """
 
-    estimators: list = parameter(MISSING, list, kw_only=False)
-    validation_fraction: float | None = 0.1
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    random_state: Any = None
-    n_jobs: int | None = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        "estimators": [list],
+        **ValidationMixin._validation_constraints,
+        **TABLE_CONSTRAINTS,
+        "n_jobs": [Integral, None],
+    }
 
     _given = None  # fitted densities and weights of an earlier fit, in clones that keep them
+
+    def __init__(
+        self,
+        estimators,
+        *,
+        validation_fraction=0.1,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        random_state=None,
+        n_jobs=None,
+        verbose=0,
+    ):
+        self.estimators = estimators
+        self.validation_fraction = validation_fraction
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def get_params(self, deep=True):
         """Get the parameters, with ``deep`` also the densities by name and their parameters."""

@@ -5,8 +5,8 @@ Expected predictions may be stacked with those of joint densities of rows and ta
 
 import warnings
 from dataclasses import replace
-from numbers import Integral
-from typing import Any, NamedTuple
+from numbers import Integral, Real
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
@@ -22,19 +22,17 @@ from sklearn.utils.validation import _check_method_params
 from skcircuits.circuits import Circuit
 from skcircuits.circuits._policy import TERMS_PER_DRAW
 from skcircuits.estimators._base import (
-    NON_NEGATIVE,
+    TABLE_CONSTRAINTS,
     HasMethods,
     Interval,
     StrOptions,
     check_is_fitted,
     check_weights,
     fit_context,
-    parameter,
     route_fit_parameters,
-    with_parameters,
 )
 from skcircuits.estimators.automatic._inner_density import (
-    DENSITIES,
+    DENSITY_CONSTRAINTS,
     IndicatorMixin,
     InnerDensityMixin,
     MeasuringMixin,
@@ -179,7 +177,6 @@ class StackedAnswersMixin:
         return replace(moments, mean=self._stack(mean, cells), error=error)
 
 
-@with_parameters
 class ExpectedPredictionMixin(
     StackedAnswersMixin,
     MeasuringMixin,
@@ -250,20 +247,50 @@ class ExpectedPredictionMixin(
         How rows with missing values are predicted, with the reason if there is no closed form.
     """
 
-    # Some have the methods that answer only once they are fitted
-    estimator: Any = parameter(None, HasMethods(["fit"]), None, kw_only=False)
-    density: Any = parameter("auto", *DENSITIES)
-    stacking: bool = parameter(True, "boolean")
-    method: str = parameter("auto", StrOptions({"auto", "exact", "draws"}))
-    n_draws: int = parameter(2000, Interval(Integral, MIN_DRAWS, None, closed="left"))
-    tol: float = parameter(0.03, NON_NEGATIVE)
-    n_completions: int = parameter(5, Interval(Integral, 0, None, closed="left"))
-    add_indicator: bool = parameter(False, "boolean")
-    categorical_features: Any = "from_dtype"
-    handle_unknown: str = "missing"
-    n_jobs: int | None = None
-    random_state: Any = None
-    verbose: int = 0
+    _parameter_constraints: ClassVar[dict] = {
+        **DENSITY_CONSTRAINTS,
+        **TABLE_CONSTRAINTS,
+        # Some have the methods that answer only once they are fitted
+        "estimator": [HasMethods(["fit"]), None],
+        "stacking": ["boolean"],
+        "method": [StrOptions({"auto", "exact", "draws"})],
+        "n_draws": [Interval(Integral, MIN_DRAWS, None, closed="left")],
+        "tol": [Interval(Real, 0.0, None, closed="left")],
+        "n_completions": [Interval(Integral, 0, None, closed="left")],
+        "add_indicator": ["boolean"],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        density="auto",
+        stacking=True,
+        method="auto",
+        n_draws=2000,
+        tol=0.03,
+        n_completions=5,
+        add_indicator=False,
+        categorical_features="from_dtype",
+        handle_unknown="missing",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.estimator = estimator
+        self.density = density
+        self.stacking = stacking
+        self.method = method
+        self.n_draws = n_draws
+        self.tol = tol
+        self.n_completions = n_completions
+        self.add_indicator = add_indicator
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     def standard_error(self, X):
         """Standard error of each prediction that is an average over draws.

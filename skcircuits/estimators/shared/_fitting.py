@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import Any
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits.estimators._base import fit_context
+from skcircuits.estimators._base import Interval, fit_context
 from skcircuits.exceptions import warn
 from skcircuits.learning._columns import FEW_VALUES, HEAVY_FRACTION
 from skcircuits.numerics._arrays import distinct_values
@@ -171,6 +172,9 @@ class ValidationMixin:
     """
 
     _counts_rows = True
+    _validation_constraints: ClassVar[dict] = {
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+    }
 
     @fit_context
     def fit(self, X, y=None, sample_weight=None, *, X_val=None):
