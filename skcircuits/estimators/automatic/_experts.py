@@ -617,7 +617,8 @@ class Trials:
             # What all categories, or all numbers, show of forests is the prior mean of each
             centre = stacking_weights(parts.values(), centre=_FOREST_CENTRE)
             for j, own in parts.items():
-                weights[j] = float(stacking_weights([own], _prior(j, maps), centre)[1])
+                found = stacking_weights([own], _prior(j, maps), centre)
+                weights[j] = 0.0 if j in maps and own.blurs(found) else float(found[1])
         return {j: weight for j, weight in weights.items() if weight >= _LEAST_WEIGHT}
 
     def _completed(self, experts, i, column_weights, held_out):

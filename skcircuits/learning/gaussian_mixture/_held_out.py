@@ -21,6 +21,9 @@ Criterion = Literal["log_likelihood", "cells"]
 
 _LEAST_ENTROPY = 0.1  # nats; the loss of a nearly certain category is negligible
 LEAST_PROBABILITY = 1e-6
+# Smallest errors of a column, and how many times larger those of an average may be: errors that
+# are alike have ratios of up to two in such quantiles, exact ones any
+_SMALLEST, _BLURRED = (0.1, 0.25, 0.5), 2.0
 _TRAINING_CELLS = 40_000  # cells that candidates are fitted to
 _TRAINING_ROWS = (300, 2000)  # least and most rows of them
 # Most rows that they are compared on: squared errors of skewed columns have heavy tails, and
@@ -72,6 +75,15 @@ class Answers(NamedTuple):
     number_weights: FloatArray  # (m,), of squared errors
     likelihoods: FloatArray  # (l, K)
     log_weights: FloatArray  # (l,), of log losses
+
+    def blurs(self, weights: FloatArray) -> bool:
+        """Whether means averaged by weights (K,) miss numbers that those of the first hit."""
+        # Large errors decide squared ones, yet a column may determine another where it is observed
+        if not len(self.truth):
+            return False
+        means = np.column_stack([self.means[:, 0], self.means @ weights])
+        alone, averaged = np.quantile(np.abs(means - self.truth[:, None]), _SMALLEST, axis=0).T
+        return bool((averaged > _BLURRED * alone).any())
 
 
 def mean_bounds(numbers: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -101,6 +101,18 @@ def test_an_imputer_averages_the_densities_by_their_weights():
     np.testing.assert_allclose(imputer.transform(rows)["y"], expected)
 
 
+def test_trees_do_not_blur_numbers_that_another_column_determines():
+    rng = np.random.default_rng(100)
+    z, noise, other = rng.normal(size=(3, 300))
+    table = np.column_stack([z + noise, 2.2 * (z + noise), z, other])
+    hidden = rng.random(table.shape) < 0.1
+    imputer = CircuitImputer(random_state=0)
+    imputed = imputer.fit_transform(np.where(hidden, np.nan, table))
+    known = hidden[:, 0] & ~hidden[:, 1]
+    np.testing.assert_allclose(imputed[known, 0], table[known, 0], atol=1e-3)
+    assert not {0, 1} & imputer.density_.forest_weights_.keys()
+
+
 @pytest.mark.parametrize("sigma", [0.0, 1.5])
 def test_skewed_tables_of_numbers_are_transformed_if_cells_are_predicted(sigma):
     rng = np.random.default_rng(7)
