@@ -8,13 +8,22 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import ndtr
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.circuits import Circuit
 from skcircuits.circuits.inputs.johnson import SinhMap
-from skcircuits.estimators.automatic._misfit import N_DRAWS, PairTables, are_misfit
+from skcircuits.estimators.automatic._comparison import (
+    N_DRAWS,
+    PRIOR_CELLS,
+    PairTables,
+    answers_about_column,
+    are_misfit,
+    beside_forests,
+    prior_of_column,
+    rough_sinh_map,
+    stacking_weights,
+)
 from skcircuits.estimators.chow_liu import HiddenChowLiuDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.shared._completion import (
@@ -45,23 +54,14 @@ from skcircuits.learning.gaussian_mixture._candidates import (
 )
 from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import (
-    LEAST_PROBABILITY,
-    Answers,
     Predictions,
     mean_bounds,
     split_table,
 )
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, MixtureState, go_on
-from skcircuits.learning.gaussian_mixture._table import fit_sinh_map
 from skcircuits.parallel import Parallel, delayed
 
-# Weight of the prior, in held-out cells: few cells cannot distinguish densities, and equal
-# weights are hard to beat by chance
-_PRIOR_CELLS = 10.0
-_PRIOR_NUMBERS = 5.0  # of one column, whose errors are in units of their own variance
 _MANY_ROWS = 2000  # from here on more components and states are tried
-_MAP_ROWS = 300  # enough for the shape of a column
-_LEAST_VARIANCE = 1e-10  # of errors of cells, in standard units
 _LEAST_DEVIATION = 1e-3  # of the number in place of an ordered category
 _LEAST_WEIGHT = 0.05  # experts with a smaller weight are dropped
 _LEAST_PROMISE = 0.02  # those with a smaller one after a short trial get no whole trial
@@ -95,70 +95,6 @@ _TRIAL = {
 _SHORT_TRIAL = {**_TRIAL, "gaussian_mixture": {"max_iter": 5}, "wmispn": {"is_draft": True}}
 _MOST_TRIALS = 5
 _DRAFT_ROWS = 700  # that suffice for a first structure
-
-
-def stacking_weights(parts, prior=_PRIOR_CELLS, centre=None):
-    """Weights (K,) on the simplex that minimise the loss of the average.
-
-    Squared errors of the average mean plus log losses of the average likelihood are convex in the
-    weights, and so is a Dirichlet prior: the result does not depend on the start (Breiman, 1996,
-    "Stacked Regressions"; Yao et al., 2018, "Using Stacking to Average Bayesian Predictive
-    Distributions").
-
-    `parts`: answers to the cells of each split, `Answers` of the same K densities; `prior`: cells
-    that the prior weighs; `centre` (K,): positive weights around which it is, None for equal ones.
-    """
-    means, truth, number_weights, likelihoods, log_weights = (
-        np.concatenate(arrays) for arrays in zip(*parts, strict=True)
-    )
-    # Weights have sum one, so that errors are averaged as means are, and nothing cancels
-    errors = means - truth[:, None]
-    quadratic = (errors * number_weights[:, None]).T @ errors
-    n_members = means.shape[1]
-    own_prior = prior * (np.full(n_members, 1.0 / n_members) if centre is None else centre)
-    scale = 1.0 / (len(truth) + len(log_weights) + prior)
-
-    def objective(logits):
-        weights = np.exp(logits - logits.max())
-        weights = np.maximum(weights / weights.sum(), 1e-300)
-        average = likelihoods @ weights
-        loss = weights @ quadratic @ weights
-        loss -= log_weights @ np.log(average) + own_prior @ np.log(weights)
-        gradient = 2.0 * (quadratic @ weights)
-        gradient -= (log_weights / average) @ likelihoods
-        # by the logits; the prior's part is written out, where a weight may vanish
-        slopes = weights * (gradient - weights @ gradient) - own_prior + prior * weights
-        return scale * loss, scale * slopes
-
-    found = minimize(objective, np.log(own_prior / prior), jac=True, method="L-BFGS-B")
-    weights = np.exp(found.x - found.x.max())
-    return weights / weights.sum()
-
-
-def rough_sinh_map(table):
-    """Map that makes numbers nearly normal, from a few of the rows."""
-    some = slice(None, None, -(-len(table.weights) // _MAP_ROWS))
-    return fit_sinh_map(table.numbers[some], table.weights[some])
-
-
-def _in_units_of_errors(answers, weights, sinh_map):
-    """Answers about a number whose squared errors count relative to their variance.
-
-    The variance is the smallest mean square of a density, or of their average with some `weights`:
-    small errors distinguish densities that nearly know a number. In skewed columns, errors grow
-    with the number, and a few large ones would decide. They are weighed as if they had equal
-    variances where `sinh_map` makes the column nearly normal, by its slope at the average
-    prediction. Such weights depend on predictions alone, so that the best average is still a mean.
-    """
-    if not len(answers.truth):
-        return answers
-    average = answers.means @ weights
-    slopes = np.exp(sinh_map.log_slopes(average[:, None]))
-    own = answers.number_weights * np.square(slopes)
-    predicted = np.column_stack([answers.means, average])
-    squares = own @ np.square(predicted - answers.truth[:, None]) / answers.number_weights.sum()
-    # As in a Gaussian log likelihood
-    return answers._replace(number_weights=own / (2.0 * max(squares.min(), _LEAST_VARIANCE)))
 
 
 @dataclass(frozen=True)
@@ -574,7 +510,7 @@ class Trials:
             for i, (_, turns) in enumerate(self._splits_of(experts)):
                 tables = [self._trials[expert][i].pairs for expert in experts]
                 parts.append(self._pairs.answers(self._rows(turns), tables))
-        return stacking_weights(parts, _PRIOR_CELLS * len(experts) / len(self._trials))
+        return stacking_weights(parts, PRIOR_CELLS * len(experts) / len(self._trials))
 
     def column_weights(self, weights):
         """Weights (K, d) of some experts for each column, with the common weights as prior mean."""
@@ -587,8 +523,8 @@ class Trials:
         asked = list(self._answers(list(weights)))
         maps = self._sinh_maps()
         for j in range(self.X.shape[1]):
-            own = _about(asked, j, centre, maps)
-            found[:, j] = stacking_weights([own], _prior(j, maps), centre)
+            own = answers_about_column(asked, j, centre, maps)
+            found[:, j] = stacking_weights([own], prior_of_column(j, maps), centre)
         return found
 
     def forest_weights(self, chosen, column_weights, columns):
@@ -609,15 +545,15 @@ class Trials:
             forests = Forests.grow(complete(turns[0].of(some)), rows, sizes, _N_TREES, self.seed)
             grown |= forests.trees.keys()
             for turn, answers in islice(answered, len(turns)):
-                beside = _beside_forests(turn, answers, column_weights, forests, complete(turn))
+                beside = beside_forests(turn, answers, column_weights, forests, complete(turn))
                 asked.append((turn, beside))
         maps, weights = self._sinh_maps(), {}
         for kind in filter(None, (grown - maps.keys(), grown & maps.keys())):
-            parts = {j: _about(asked, j, _FOREST_CENTRE, maps) for j in sorted(kind)}
+            parts = {j: answers_about_column(asked, j, _FOREST_CENTRE, maps) for j in sorted(kind)}
             # What all categories, or all numbers, show of forests is the prior mean of each
             centre = stacking_weights(parts.values(), centre=_FOREST_CENTRE)
             for j, own in parts.items():
-                found = stacking_weights([own], _prior(j, maps), centre)
+                found = stacking_weights([own], prior_of_column(j, maps), centre)
                 weights[j] = 0.0 if j in maps and own.blurs(found) else float(found[1])
         return {j: weight for j, weight in weights.items() if weight >= _LEAST_WEIGHT}
 
@@ -708,40 +644,6 @@ class Trials:
 
     def _rows(self, turns):
         return self.X[turns[0].table.source]
-
-
-def _about(asked, column, weights, maps):
-    """All answers about a column; errors of numbers are in units of those by some weights (K,)."""
-    parts = [turn.of_column(answers, column) for turn, answers in asked]
-    own = Answers(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-    return _in_units_of_errors(own, weights, maps[column]) if column in maps else own
-
-
-def _prior(column, maps):
-    return _PRIOR_NUMBERS if column in maps else _PRIOR_CELLS
-
-
-def _beside_forests(turn, answers, column_weights, forests, completed):
-    """Answers of two: of experts averaged by weights (K, d), and of forests as far as they know."""
-    table, is_missing = turn.table, turn.is_missing
-    is_number, found = table.cardinalities == 0, []
-    # Forests answer by one mean of a number, and by as many probabilities as there are categories
-    for hidden, columns, each, places in (
-        (turn.hidden_numbers, np.flatnonzero(is_number), answers.means, None),
-        (turn.hidden_codes, np.flatnonzero(~is_number), answers.likelihoods, table.codes),
-    ):
-        average = np.einsum("lk,kl->l", each, column_weights[:, columns[np.nonzero(hidden)[1]]])
-        both = np.zeros(hidden.shape)
-        both[hidden] = average
-        for index, j in enumerate(columns.tolist()):
-            rows = np.flatnonzero(hidden[:, index])
-            if j in forests.trees and len(rows):
-                own, known = forests.answers(j, completed[rows], is_missing[rows])
-                own = own[np.arange(len(rows)), 0 if places is None else places[rows, index]]
-                both[rows, index] += known * (own - both[rows, index])
-        found.append(np.column_stack([average, both[hidden]]))
-    means, likelihoods = found
-    return answers._replace(means=means, likelihoods=np.maximum(likelihoods, LEAST_PROBABILITY))
 
 
 def _largest(experts, weights, most, least):

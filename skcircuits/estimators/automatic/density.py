@@ -8,13 +8,8 @@ import numpy as np
 
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import TABLE_CONSTRAINTS, StrOptions, inherit_documentation
-from skcircuits.estimators.automatic._experts import (
-    Expert,
-    Trials,
-    experts_for,
-    rough_sinh_map,
-    with_histograms,
-)
+from skcircuits.estimators.automatic._comparison import rough_sinh_map
+from skcircuits.estimators.automatic._experts import Expert, Trials, experts_for, with_histograms
 from skcircuits.estimators.shared._completion import MAX_FOREST_STATES, Forests
 from skcircuits.estimators.shared._density import (
     CircuitDensity,

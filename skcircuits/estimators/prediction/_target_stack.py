@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from skcircuits.circuits import Circuit
-from skcircuits.estimators.automatic._experts import stacking_weights
+from skcircuits.estimators.automatic._comparison import stacking_weights
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, TRIAL_TOL
 from skcircuits.protocols import FloatArray, IntArray

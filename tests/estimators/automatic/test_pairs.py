@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from skcircuits import AutomaticDensity
-from skcircuits.estimators.automatic._misfit import PairTables
+from skcircuits.estimators.automatic._comparison import PairTables
 
 
 def test_counts_by_hand():

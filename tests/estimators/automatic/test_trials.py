@@ -5,8 +5,8 @@ import pytest
 from sklearn.base import clone
 
 from skcircuits import GaussianMixtureDensity, WMISPNDensity
+from skcircuits.estimators.automatic._comparison import PairTables
 from skcircuits.estimators.automatic._experts import Expert, _state_on, _try, with_histograms
-from skcircuits.estimators.automatic._misfit import PairTables
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds, split_table
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 

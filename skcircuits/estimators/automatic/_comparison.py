@@ -1,23 +1,130 @@
-"""How the distributions of single columns and of pairs under a density differ from those of rows.
+"""What held-out rows show of densities: weights of their average, and how they are distributed.
 
-The log density of whole rows hardly shows them: where columns nearly determine one another, it is
-largest for densities that know this, whatever the shapes of the columns are, and a density that
-models numbers well may still miss how they depend on categories.
+Log densities of whole rows hardly show how single columns and pairs under a density differ from
+those of rows: where columns nearly determine one another, they are largest for densities that know
+this, whatever the shapes of the columns are, and a density that models numbers well may still miss
+how they depend on categories.
 """
 
 import numpy as np
+from scipy.optimize import minimize
 from scipy.special import ndtr
 
 from skcircuits.learning.gaussian_mixture._candidates import TransformedMixture
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
-from skcircuits.learning.gaussian_mixture._held_out import Answers
+from skcircuits.learning.gaussian_mixture._held_out import LEAST_PROBABILITY, Answers
 from skcircuits.learning.gaussian_mixture._learner import MixtureState
+from skcircuits.learning.gaussian_mixture._table import fit_sinh_map
 
+# Weight of the prior, in held-out cells: few cells cannot distinguish densities, and equal
+# weights are hard to beat by chance
+PRIOR_CELLS = 10.0
+_PRIOR_NUMBERS = 5.0  # of one column, whose errors are in units of their own variance
+_MAP_ROWS = 300  # enough for the shape of a column
+_LEAST_VARIANCE = 1e-10  # of errors of cells, in standard units
 N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
 _QUANTILES = (0.25, 0.5, 0.75)
 _PRIOR_ROWS = 0.5  # spread evenly over the cells of a pair
 _LEAST_ROWS = 20  # rows with both cells of a pair observed, for a misfit to count
 _LEVELS = np.arange(1, 32) / 32.0  # of the quantiles at which distributions are compared
+
+
+def stacking_weights(parts, prior=PRIOR_CELLS, centre=None):
+    """Weights (K,) on the simplex that minimise the loss of the average.
+
+    Squared errors of the average mean plus log losses of the average likelihood are convex in the
+    weights, and so is a Dirichlet prior: the result does not depend on the start (Breiman, 1996,
+    "Stacked Regressions"; Yao et al., 2018, "Using Stacking to Average Bayesian Predictive
+    Distributions").
+
+    `parts`: answers to the cells of each split, `Answers` of the same K densities; `prior`: cells
+    that the prior weighs; `centre` (K,): positive weights around which it is, None for equal ones.
+    """
+    means, truth, number_weights, likelihoods, log_weights = (
+        np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+    )
+    # Weights have sum one, so that errors are averaged as means are, and nothing cancels
+    errors = means - truth[:, None]
+    quadratic = (errors * number_weights[:, None]).T @ errors
+    n_members = means.shape[1]
+    own_prior = prior * (np.full(n_members, 1.0 / n_members) if centre is None else centre)
+    scale = 1.0 / (len(truth) + len(log_weights) + prior)
+
+    def objective(logits):
+        weights = np.exp(logits - logits.max())
+        weights = np.maximum(weights / weights.sum(), 1e-300)
+        average = likelihoods @ weights
+        loss = weights @ quadratic @ weights
+        loss -= log_weights @ np.log(average) + own_prior @ np.log(weights)
+        gradient = 2.0 * (quadratic @ weights)
+        gradient -= (log_weights / average) @ likelihoods
+        # by the logits; the prior's part is written out, where a weight may vanish
+        slopes = weights * (gradient - weights @ gradient) - own_prior + prior * weights
+        return scale * loss, scale * slopes
+
+    found = minimize(objective, np.log(own_prior / prior), jac=True, method="L-BFGS-B")
+    weights = np.exp(found.x - found.x.max())
+    return weights / weights.sum()
+
+
+def rough_sinh_map(table):
+    """Map that makes numbers nearly normal, from a few of the rows."""
+    some = slice(None, None, -(-len(table.weights) // _MAP_ROWS))
+    return fit_sinh_map(table.numbers[some], table.weights[some])
+
+
+def _in_units_of_errors(answers, weights, sinh_map):
+    """Answers about a number whose squared errors count relative to their variance.
+
+    The variance is the smallest mean square of a density, or of their average with some `weights`:
+    small errors distinguish densities that nearly know a number. In skewed columns, errors grow
+    with the number, and a few large ones would decide. They are weighed as if they had equal
+    variances where `sinh_map` makes the column nearly normal, by its slope at the average
+    prediction. Such weights depend on predictions alone, so that the best average is still a mean.
+    """
+    if not len(answers.truth):
+        return answers
+    average = answers.means @ weights
+    slopes = np.exp(sinh_map.log_slopes(average[:, None]))
+    own = answers.number_weights * np.square(slopes)
+    predicted = np.column_stack([answers.means, average])
+    squares = own @ np.square(predicted - answers.truth[:, None]) / answers.number_weights.sum()
+    # As in a Gaussian log likelihood
+    return answers._replace(number_weights=own / (2.0 * max(squares.min(), _LEAST_VARIANCE)))
+
+
+def answers_about_column(asked, column, weights, maps):
+    """All answers about a column; errors of numbers are in units of those by some weights (K,)."""
+    parts = [turn.of_column(answers, column) for turn, answers in asked]
+    own = Answers(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    return _in_units_of_errors(own, weights, maps[column]) if column in maps else own
+
+
+def prior_of_column(column, maps):
+    return _PRIOR_NUMBERS if column in maps else PRIOR_CELLS
+
+
+def beside_forests(turn, answers, column_weights, forests, completed):
+    """Answers of two: of experts averaged by weights (K, d), and of forests as far as they know."""
+    table, is_missing = turn.table, turn.is_missing
+    is_number, found = table.cardinalities == 0, []
+    # Forests answer by one mean of a number, and by as many probabilities as there are categories
+    for hidden, columns, each, places in (
+        (turn.hidden_numbers, np.flatnonzero(is_number), answers.means, None),
+        (turn.hidden_codes, np.flatnonzero(~is_number), answers.likelihoods, table.codes),
+    ):
+        average = np.einsum("lk,kl->l", each, column_weights[:, columns[np.nonzero(hidden)[1]]])
+        both = np.zeros(hidden.shape)
+        both[hidden] = average
+        for index, j in enumerate(columns.tolist()):
+            rows = np.flatnonzero(hidden[:, index])
+            if j in forests.trees and len(rows):
+                own, known = forests.answers(j, completed[rows], is_missing[rows])
+                own = own[np.arange(len(rows)), 0 if places is None else places[rows, index]]
+                both[rows, index] += known * (own - both[rows, index])
+        found.append(np.column_stack([average, both[hidden]]))
+    means, likelihoods = found
+    return answers._replace(means=means, likelihoods=np.maximum(likelihoods, LEAST_PROBABILITY))
 
 
 def are_misfit(weighed, table, X, n_rows):
