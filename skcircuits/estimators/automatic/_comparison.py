@@ -101,6 +101,7 @@ def answers_about_column(asked, column, weights, maps):
 
 
 def prior_of_column(column, maps):
+    """Weight of the prior of the weights for a column, in cells."""
     return _PRIOR_NUMBERS if column in maps else PRIOR_CELLS
 
 
