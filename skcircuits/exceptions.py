@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
 
@@ -100,6 +101,16 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+@contextmanager
+def needs_extra(module: str, extra: str) -> Iterator[None]:
+    """Import a library within, or say how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        way_out = f"pip install 'skcircuits[{extra}]'"
+        raise ImportError(must(module, "be installed", way_out, installed=False)) from error
 
 
 def require(attribute: str, kind: str, **values: object) -> None:

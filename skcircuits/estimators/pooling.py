@@ -7,9 +7,8 @@ import numpy as np
 from scipy import stats
 from scipy.special import expit
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, needs_extra
 from skcircuits.numerics._arrays import float_array, listed
-from skcircuits.targets.functions import needs_extra
 
 # Newton's step, in standard errors, from coefficients that count as a maximum of the likelihood
 MAX_STEP = 0.5

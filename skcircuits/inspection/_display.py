@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, needs_extra
 
 # Points; smaller letters are not read.
 MIN_FONT_SIZE = 4.5
@@ -57,12 +57,8 @@ def make_axes(ax: Any = None, size: tuple[float, float] | None = None) -> Any:
             way_out = "Of the axes that plt.subplots() gives, pass a single one."
             raise TypeError(must("ax", "be matplotlib Axes", way_out, ax=ax))
         return ax
-    try:
+    with needs_extra("matplotlib", "plot"):
         import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            "Displays need matplotlib. Install it with `pip install skcircuits[plot]`."
-        ) from error
     # Constrained layout leaves room for legends and colour bars as they come
     return plt.subplots(figsize=size, layout="constrained")[1]
 

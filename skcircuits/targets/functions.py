@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, needs_extra
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, ImmutableMixin, IntArray
 
@@ -188,16 +187,6 @@ def _checked(values: ArrayLike, shape: tuple[int, ...], name: str) -> FloatArray
     if array.shape != shape:
         raise ValueError(must(f"the {name}", f"have shape {shape}", shape=array.shape))
     return array
-
-
-@contextmanager
-def needs_extra(module: str, extra: str) -> Iterator[None]:
-    """Import a library within, or say how to install it."""
-    try:
-        yield
-    except ImportError as error:
-        way_out = f"pip install 'skcircuits[{extra}]'"
-        raise ImportError(must(module, "be installed", way_out, installed=False)) from error
 
 
 # Rows that take as long as one; beyond, four numbers of rows per power of two are compiled.

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, needs_extra
 from skcircuits.protocols import FloatArray
-from skcircuits.targets.functions import SiteTarget, from_jax, needs_extra
+from skcircuits.targets.functions import SiteTarget, from_jax
 
 
 def from_numpyro(model: Callable[..., Any], *args: Any, **kwargs: Any) -> SiteTarget:

@@ -119,9 +119,18 @@ def weighted_score(stack: GaussianStack, X: FloatArray, weights: FloatArray) -> 
 
 def conditional_moments(stack: GaussianStack, X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Means and variances (K, n, d) of the cells of X (n, d); an observed cell is its own mean."""
+    means, variances = density_and_moments(stack, X)[1]
+    return np.where(np.isnan(X), means, X), variances
+
+
+def density_and_moments(
+    stack: GaussianStack, X: FloatArray
+) -> tuple[FloatArray, tuple[FloatArray, FloatArray]]:
+    """Log densities (K, n) of rows, and means and variances (K, n, d) of their missing cells."""
     variances = np.zeros((*stack.means.shape, len(X)))
-    means = complete(stack, X, variances)[1] + stack.means[:, :, None]
-    return np.where(np.isnan(X), means.transpose(0, 2, 1), X), variances.transpose(0, 2, 1)
+    log_densities, offsets = complete(stack, X, variances)
+    means = stack.means[:, :, None] + offsets
+    return log_densities, (means.transpose(0, 2, 1), variances.transpose(0, 2, 1))
 
 
 def complete(

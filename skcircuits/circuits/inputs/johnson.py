@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from skcircuits.circuits.inputs._gaussian_integrals import complete, tied_rows
+from skcircuits.circuits.inputs._gaussian_integrals import density_and_moments, tied_rows
 from skcircuits.circuits.inputs.base import (
     Box,
     Conditionals,
@@ -207,10 +207,7 @@ class _JohnsonConditionals(Conditionals):
         if tied is not None:
             log_densities, self._moments = tied.log_density, tied.moments()
         else:
-            variances = np.zeros((*stack.means.shape, len(cells)))
-            log_densities, offsets = complete(stack, normal, variances)
-            means = stack.means[:, :, None] + offsets
-            self._moments = means.transpose(0, 2, 1), variances.transpose(0, 2, 1)
+            log_densities, self._moments = density_and_moments(stack, normal)
         return log_densities + layer.map.log_slopes(cells)
 
     def add_means(self, total: FloatArray, flows: FloatArray) -> None:

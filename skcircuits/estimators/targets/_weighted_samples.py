@@ -9,13 +9,12 @@ from numbers import Real
 import numpy as np
 from scipy.special import softmax
 
-from skcircuits.exceptions import ZeroProbabilityError, must
+from skcircuits.exceptions import ZeroProbabilityError, must, needs_extra
 from skcircuits.graphical.inference._exact_inference import read_rows
 from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.stein import stein_discrepancy
 from skcircuits.stein._targets import is_continuous, log_probabilities, state_counts
 from skcircuits.stein.gram import distinct_gram
-from skcircuits.targets.functions import needs_extra
 
 # Completions of a row that are enumerated.
 _MAX_COMPLETIONS = 4096
