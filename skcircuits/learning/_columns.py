@@ -191,6 +191,14 @@ def _resolution(values: FloatArray) -> float:
     return 1e-3 * max(1.0, abs(float(values[0])))
 
 
+def few_numbers(cells: FloatArray, weights: FloatArray) -> FloatArray:
+    """The numbers of cells (n,), increasing, if few are seen often on average; else none."""
+    seen = ~np.isnan(cells) & (weights > 0)
+    values = np.unique(cells[seen])
+    is_few = 1 < len(values) <= FEW_VALUES and weights[seen].sum() >= ROWS_PER_VALUE * len(values)
+    return values if is_few else np.empty(0)
+
+
 def frequent_values(
     values: FloatArray, counts: FloatArray, n_rows: IntArray, resolution: float | None = None
 ) -> FloatArray:

@@ -4,12 +4,12 @@ Such a category has one frequent value in each band of the number between two th
 a band depends on nothing else. Learners need not learn it: a table without it says the same. In a
 circuit over the other columns, an input unit over the number is divided into its parts between
 thresholds, each with the categories of its band. Thus the category follows the number exactly,
-whatever else the circuit models.
+whatever else the circuit models. Columns of few numbers, such as 0 and 1, are categories here, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -54,7 +54,7 @@ class Thresholds:
     variable: int  # column of the number
     cuts: FloatArray  # (B - 1,), increasing, each of which belongs to the band above it
     fractions: FloatArray | None  # (B,), of the rows; None if cells of the number are missing
-    tables: dict[int, FloatArray]  # probabilities (B, k) by decided column
+    tables: dict[int, FloatArray]  # probabilities (B, k) of states by decided column
 
 
 @dataclass(frozen=True)
@@ -74,56 +74,68 @@ def find_thresholds(
     cardinalities: IntArray,
     is_integral: BoolArray,
     max_numbers: int,
+    few: Mapping[int, FloatArray] | None = None,
 ) -> list[Thresholds]:
     """Find up to `max_numbers` numbers that decide categories, those that tell most first."""
     # `cardinalities` (d,) is 0 for numbers; thresholds of `is_integral` (d,) columns lie between
-    # two integers
+    # two integers; the increasing numbers of columns that have `few` are categories to all others
+    few = few or {}
+    states, sizes = X, cardinalities
+    if few:
+        states, sizes = X.copy(), cardinalities.copy()
+    for j, values in few.items():
+        states[:, j] = np.where(np.isnan(X[:, j]), np.nan, np.searchsorted(values, X[:, j]))
+        sizes[j] = len(values)
     best: dict[int, _Decision] = {}
-    for number, category in _candidates(X, cardinalities):
-        found = _decide(X, weights, cardinalities, number, category, bool(is_integral[number]))
-        if found and found.gain > getattr(best.get(category), "gain", 0.0):
-            best[category] = found
-    numbers: dict[int, list[_Decision]] = {}
+    numbers = np.flatnonzero(cardinalities == 0)
+    for is_few in (True, False):
+        decided = list(few) if is_few else np.flatnonzero(cardinalities).tolist()
+        deciding = np.setdiff1d(numbers, list(few) if is_few else list(best))
+        for number, category in _candidates(X, states, sizes, deciding.tolist(), decided):
+            labels = states[:, category][:, None] == np.arange(sizes[category])
+            found = _decide(X, labels, weights, cardinalities, number, category, is_integral)
+            if found and found.gain > getattr(best.get(category), "gain", 0.0):
+                best[category] = found
+    groups: dict[int, list[_Decision]] = {}
     for own in best.values():
-        numbers.setdefault(own.number, []).append(own)
-    ranked = sorted(numbers.values(), key=lambda group: -sum(own.gain for own in group))
+        groups.setdefault(own.number, []).append(own)
+    ranked = sorted(groups.values(), key=lambda group: -sum(own.gain for own in group))
     return [_joined(group, X[:, group[0].number], weights) for group in ranked[:max_numbers]]
 
 
-def _candidates(X: FloatArray, cardinalities: IntArray) -> Iterator[tuple[int, int]]:
+def _candidates(
+    X: FloatArray, states: FloatArray, sizes: IntArray, deciding: list[int], decided: list[int]
+) -> Iterator[tuple[int, int]]:
     """Pairs of a number and a category whose changes are rare in the order of the number."""
-    some = X[:: max(1, len(X) // _SCREENED_ROWS)]
-    categories = np.flatnonzero(cardinalities)
-    codes = some[:, categories]
+    some = slice(None, None, max(1, len(X) // _SCREENED_ROWS))
+    codes = states[some][:, decided]
     # two rows in any order differ with probability 1 - Σ p²
     expected = np.array(
-        [
-            1.0 - np.square(frequencies(c, k)).sum()
-            for c, k in zip(codes.T, cardinalities[categories])
-        ]
+        [1.0 - np.square(frequencies(c, k)).sum() for c, k in zip(codes.T, sizes[decided])]
     )
-    for number in np.flatnonzero(cardinalities == 0).tolist():
-        seen = np.flatnonzero(~np.isnan(some[:, number]))
-        ordered = codes[seen[np.argsort(some[seen, number], kind="stable")]]
+    for number in deciding:
+        cells = X[some, number]
+        seen = np.flatnonzero(~np.isnan(cells))
+        ordered = codes[seen[np.argsort(cells[seen], kind="stable")]]
         both = ~np.isnan(ordered[1:]) & ~np.isnan(ordered[:-1])
         changes = ((ordered[1:] != ordered[:-1]) & both).sum(axis=0)
         is_rare = changes < _MAX_CHANGES * expected * both.sum(axis=0)
-        yield from ((number, int(category)) for category in categories[is_rare])
+        yield from ((number, decided[k]) for k in np.flatnonzero(is_rare).tolist())
 
 
 def _decide(
     X: FloatArray,
+    labels: BoolArray,
     weights: FloatArray,
     cardinalities: IntArray,
     number: int,
     category: int,
-    is_integral: bool,
+    is_integral: BoolArray,
 ) -> _Decision | None:
-    """The thresholds of a number that decide a category, if any do."""
+    """The thresholds of a number that decide a category, of `labels` (n, k), if any do."""
     seen = np.flatnonzero(~np.isnan(X[:, [number, category]]).any(axis=1))
     order = seen[np.argsort(X[seen, number], kind="stable")]
-    values, own = X[order, number], weights[order]
-    labels = X[order, category][:, None] == np.arange(cardinalities[category])
+    values, own, labels = X[order, number], weights[order], labels[order]
     ends = np.zeros((len(values) + 1, labels.shape[1]))
     np.cumsum(own[:, None] * labels, axis=0, out=ends[1:])
     places, gain = _step_places(values, ends)
@@ -131,13 +143,14 @@ def _decide(
     if not 2 <= len(counts) <= _MAX_BANDS or not _is_decided(counts):
         return None
     bands = np.repeat(np.arange(len(counts)), np.diff(np.concatenate([[0], places, [len(values)]])))
-    is_wrong = X[order, category] != counts.argmax(axis=1)[bands]
+    is_wrong = ~labels[np.arange(len(bands)), counts.argmax(axis=1)[bands]]
     others = np.delete(np.arange(X.shape[1]), category)
     if is_wrong.any() and not _is_pure_noise(
         X[np.ix_(order, others)], own, cardinalities[others], bands, is_wrong
     ):
         return None
-    cuts = [_threshold(values[i - 1], values[i], is_integral) for i in places.tolist()]
+    integral = bool(is_integral[number])
+    cuts = [_threshold(values[i - 1], values[i], integral) for i in places.tolist()]
     return _Decision(number, category, np.array(cuts), counts, gain)
 
 

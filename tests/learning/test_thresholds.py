@@ -50,6 +50,31 @@ def test_ordinal_categories_have_several_thresholds_and_numbers_several_categori
     np.testing.assert_array_equal(own.tables[5].argmax(axis=1), [1, 1, 0, 0])
 
 
+def test_few_numbers_are_decided_like_categories():
+    rng, X = table(600)
+    flag, grade = 2 * (X[:, 1] >= 0.5) - 1, np.digitize(X[:, 2], [-1.0, 1.0]) ** 2
+    X = np.column_stack([X, flag, grade])
+    X[rng.random(X.shape) < 0.05] = np.nan
+    few = {4: np.array([-1.0, 1.0]), 5: np.array([0.0, 1.0, 4.0])}
+    by_number = {own.variable: own for own in found_in(X, [0, 0, 0, 3, 0, 0], few=few)}
+    assert {number: list(own.tables) for number, own in by_number.items()} == {1: [4], 2: [5]}
+    np.testing.assert_array_equal(by_number[2].tables[5].argmax(axis=1), [0, 1, 2])
+    assert found_in(X, [0, 0, 0, 3, 0, 0]) == []
+
+
+def test_what_is_decided_decides_nothing():
+    _, X = table(600)
+    flag = X[:, 1] >= 0.5
+    X = np.column_stack([X, flag, flag, flag])
+    few = {4: np.array([0.0, 1.0]), 5: np.array([0.0, 1.0])}
+    (own,) = found_in(X, [0, 0, 0, 3, 0, 0, 2], few=few)
+    assert own.variable == 1
+    assert sorted(own.tables) == [4, 5, 6]
+    # Two equal columns of few numbers do not decide each other, but a category
+    (own,) = found_in(X[:, 3:], [3, 0, 0, 2], few={1: few[4], 2: few[5]})
+    assert list(own.tables) == [3]
+
+
 def test_rows_count_by_their_weights():
     rng, X = table(150)
     X = np.column_stack([X, (X[:, 2] > 0) ^ (rng.random(150) < 0.03)])

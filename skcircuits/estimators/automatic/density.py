@@ -18,7 +18,7 @@ from skcircuits.estimators.shared._density import (
 )
 from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
 from skcircuits.exceptions import must
-from skcircuits.learning._columns import FEW_VALUES, ROWS_PER_VALUE
+from skcircuits.learning._columns import FEW_VALUES, ROWS_PER_VALUE, few_numbers
 from skcircuits.learning._thresholds import find_thresholds, with_decided
 from skcircuits.learning.gaussian_mixture._candidates import (
     MAX_DENSE_COLUMNS,
@@ -76,6 +76,7 @@ class AutomaticDensity(CircuitDensity):
     (``adult`` by ``age >= 18``), also with noise that depends on nothing else, is left out of the
     table. It is added to the result afterwards: the number is divided at the thresholds, and each
     of its parts has the frequencies of the rows there. At most two numbers are divided in this way.
+    Numerical columns of few numbers (0 and 1) can be determined like categories.
 
     Weights of rows that are not all integers count relative to their mean.
 
@@ -116,12 +117,12 @@ class AutomaticDensity(CircuitDensity):
         The mixture, over the original units and the codes of ``categories_``. It leaves out a
         density to which these codes are numbers.
     densities_ : list of density
-        The densities that were fitted to all rows. They do not include categories in
+        The densities that were fitted to all rows. They do not include columns in
         ``thresholds_``; numerical columns of two values may be categorical in them.
     thresholds_ : dict
-        Categorical columns that a numerical column determines, apart from noise, by thresholds: for
-        the index of each, the index of the numerical column and the increasing thresholds. Empty if
-        ``selection="cells"``.
+        Columns of categories or of few numbers that a numerical column determines, apart from
+        noise, by thresholds: for the index of each, the index of the numerical column and the
+        increasing thresholds. Empty if ``selection="cells"``.
     weights_ : ndarray of shape (len(densities_),)
         Weights of the densities in the mixture.
     forest_weights_ : dict
@@ -222,7 +223,10 @@ class AutomaticDensity(CircuitDensity):
         self._fit_mixture(part, schema, seed, generator)
         circuits = [_in_numbers(density.circuit_, self._states) for density in self.densities_]
         if found:
-            circuits = [with_decided(circuit, columns, found) for circuit in circuits]
+            circuits = [
+                _in_numbers(with_decided(circuit, columns, found), self._decided_numbers)
+                for circuit in circuits
+            ]
         pairs = list(zip(self._weights, circuits, strict=True))
         self._answerers = [expert.answers_about(circuit, schema) for expert, circuit in pairs]
         over_states = [k for k, (expert, _) in enumerate(pairs) if not expert.ordinal]
@@ -244,7 +248,12 @@ class AutomaticDensity(CircuitDensity):
 
     def _add_new_integers(self, rows):
         # The densities have them already, and the columns of theirs that are codes have none
-        self._n_given = sum(density._n_given for density in self.densities_)
+        super()._add_new_integers(rows)
+        self._n_given += sum(density._n_given for density in self.densities_)
+
+    def _known_integers(self, rows):
+        is_integral = self._schema.is_integral
+        return {j: own for j, own in self._decided_numbers.items() if is_integral[j]}
 
     def _near_ranges(self, rows, measure):
         """Bounds (2, d) of numbers that are not far off by a measure, and so may predict cells."""
@@ -274,12 +283,20 @@ class AutomaticDensity(CircuitDensity):
     def _thresholds(self, rows):
         """Numbers that decide categories; none if cells are predicted."""
         # Then weights of each column find the densities that know
+        self._decided_numbers = {}
         if self.selection == "cells" or len(self._schema.columns) > _MAX_TREE_COLUMNS:
             return []
         rows, schema, groups = _grouped(rows, self._schema)
+        few = {
+            j: numbers
+            for j in np.flatnonzero(~schema.is_categorical).tolist()
+            if len(numbers := few_numbers(rows.X[:, j], rows.weight))
+        }
+        sizes, is_integral = schema.cardinalities, schema.is_integral
         found = find_thresholds(
-            rows.X, rows.weight, schema.cardinalities, schema.is_integral, _MAX_THRESHOLD_NUMBERS
+            rows.X, rows.weight, sizes, is_integral, _MAX_THRESHOLD_NUMBERS, few
         )
+        self._decided_numbers = {j: few[j] for own in found for j in own.tables if j in few}
         # States of rare categories are as probable in a band as these together
         return [
             replace(

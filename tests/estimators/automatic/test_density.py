@@ -193,6 +193,29 @@ def test_categories_that_a_number_decides_have_the_frequencies_of_the_table(
     assert density.probability({"smokes": "yes"}) == pytest.approx(0.5, abs=0.1)
 
 
+def test_few_numbers_that_another_decides_have_the_frequencies_of_the_table():
+    table = decided(300, 0)
+    table = table.assign(
+        low=(table["weight"] < 2500).astype(int),
+        grade=np.array([1, 2, 5])[np.digitize(table["weight"], [2500, 3500])],
+    )
+    density = AutomaticDensity(families=["gaussian_mixture"], random_state=0).fit(table)
+    assert {column: number for column, (number, _) in density.thresholds_.items()} == {0: 2, 4: 2}
+    assert density.probability({"low": 1}, given={"weight": (None, 2499)}) > 0.98
+    assert density.probability({"low": 1}, given={"weight": (2500, None)}) < 0.02
+    mean = table["grade"][table["low"] == 0].mean()
+    assert density.expectation(given={"low": 0})["grade"].item() == pytest.approx(mean, abs=0.02)
+    draws = density.sample(500, random_state=0)
+    assert (draws["low"] == (draws["grade"] == 1)).mean() > 0.98
+    assert set(draws["grade"]) <= {1, 2, 3, 4, 5}
+    # 3 and 4 are new, but have a probability, as other numbers have
+    scores = density.score_samples(pd.concat([table[:1].assign(grade=grade) for grade in range(7)]))
+    assert np.isfinite(scores).all()
+    integers = np.arange(-1000, 1000)
+    masses = np.exp(density.marginal("grade").score_samples(integers[:, None]))
+    assert masses.sum() == pytest.approx(1.0, abs=1e-3)
+
+
 def test_thresholds_are_left_out_where_cells_are_predicted():
     density = AutomaticDensity(selection="cells", random_state=0).fit(decided(190, 0))
     assert density.thresholds_ == {}
