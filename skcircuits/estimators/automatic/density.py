@@ -584,7 +584,8 @@ def _suits_trees(table, has_thresholds):
     if has_thresholds:
         return True
     n_values = [len(np.unique(column[~np.isnan(column)])) for column in table.numbers.T]
-    return bool(table.category_counts.any()) or min(n_values) <= FEW_VALUES
+    # Columns of one value tell nothing of the others
+    return bool((table.category_counts > 1).any()) or any(1 < n <= FEW_VALUES for n in n_values)
 
 
 def _own_pool(table, comparison):

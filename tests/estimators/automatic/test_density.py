@@ -124,6 +124,15 @@ def test_skewed_tables_of_numbers_are_transformed_if_cells_are_predicted(sigma):
     assert bool(tried) == bool(sigma)
 
 
+@pytest.mark.parametrize("constant", [3.7, 2.0])
+def test_columns_of_one_value_are_no_reason_to_try_trees(constant):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2)) @ rng.normal(size=(2, 4)) + 0.4 * rng.normal(size=(200, 4))
+    density = AutomaticDensity(selection="cells", random_state=0)
+    density.fit(np.column_stack([X, np.full(200, constant)]))
+    assert {row["family"] for row in density.selection_} == {"gaussian_mixture"}
+
+
 def test_unknown_families_are_named():
     with pytest.raises(ValueError, match=r"families must be some of .*got families=\['kde'\]"):
         AutomaticDensity(families=["kde"]).fit(curved(20))
