@@ -226,13 +226,13 @@ class Binder:
             # |t| factor + constant in an interval, solved for |t|, then for t
             values = [own.before(factor, expression.constant) for own in values]
             return self._linear(term.inner, [part for own in values for part in own.of_absolute()])
-        total = self._total(expression)
+        total, constant = self._total(expression)
         if not total.columns and not total.indicators:
-            holds = NumberSet.union(values).contains(np.array([expression.constant]))[0]
+            holds = NumberSet.union(values).contains(np.array([constant]))[0]
             return TRUE if holds else FALSE
         # Proportional sums are one variable: x - y > 0 and y < x
         scale = total.columns[0][1] if total.columns else total.indicators[0][2]
-        wanted = NumberSet.union([own.before(scale, expression.constant) for own in values])
+        wanted = NumberSet.union([own.before(scale, constant) for own in values])
         columns = tuple((j, factor / scale) for j, factor in total.columns)
         if len(columns) == 1 and not total.indicators:
             return self._one_column(columns[0][0], wanted)
@@ -246,15 +246,20 @@ class Binder:
             return simple(Atom(index, values))
         return simple(Atom(index, CodeSet(values.contains(column.categories.astype(float)))))
 
-    def _total(self, expression: Expression) -> Total:
-        """Collect the factors of each column, those that cancel left out."""
+    def _total(self, expression: Expression) -> tuple[Total, float]:
+        """Collect the factors of each column, those that cancel left out, and the constant."""
         factors: dict[int, float] = {}
         indicators: dict[tuple[int, ColumnSet], float] = {}
+        constant = expression.constant
         for term, factor in expression.terms:
             if isinstance(term, Count):
                 for query in term.queries:
+                    formula = self.formula(query)
+                    if formula in (TRUE, FALSE):
+                        constant += factor * (formula == TRUE)
+                        continue
                     # One query may be counted twice: its weights add up
-                    key = self._indicator(query)
+                    key = self._indicator(formula)
                     indicators[key] = indicators.get(key, 0.0) + factor
             else:
                 assert not isinstance(term, Absolute)  # of a sum these became two comparisons
@@ -264,7 +269,7 @@ class Binder:
         # x - x is zero: terms that cancel must not need the density of a difference
         columns = tuple((j, own) for j, own in sorted(factors.items()) if own != 0.0)
         counted = tuple((*key, weight) for key, weight in indicators.items() if weight != 0.0)
-        return Total(columns, counted)
+        return Total(columns, counted), constant
 
     def _require_numbers(self, index: int) -> None:
         column = self._schema.columns[index]
@@ -277,12 +282,11 @@ class Binder:
             condition = "be compared with a date, not computed with"
             raise ValueError(must(f"Column {column.name!r} of dates", condition))
 
-    def _indicator(self, query: Query) -> tuple[int, ColumnSet]:
+    def _indicator(self, formula: Formula) -> tuple[int, ColumnSet]:
         """Column and set of a query that is counted."""
-        formula = self.formula(query)
         if isinstance(formula, Atom) and isinstance(formula.variable, int):
             return formula.variable, formula.values
-        condition = "involve a single column, and be neither certain nor impossible"
+        condition = "involve a single column"
         way_out = "Count parts of one column each, and join counts by and, or."
         raise ValueError(must("Each query in count", condition, way_out))
 

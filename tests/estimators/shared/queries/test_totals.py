@@ -52,6 +52,7 @@ QUESTIONS = {
     "count(c0, c1, c2, k > 2, m == 3) in (1, 4)": lambda T: (
         T[["c0", "c1", "c2"]].sum(axis=1) + (T.k > 2) + (T.m == 3)
     ).isin([1, 4]),
+    "count(c0, c1, k == k, m != m, c2 or not c2) == 3": lambda T: T.c0 ^ T.c1,
     "k + m <= 3": lambda T: T.k + T.m <= 3,
     "sum(k, m) in [2, 5) and c0": lambda T: (T.k + T.m).between(2, 4) & T.c0,
     "2 * k - 3 * m > 1": lambda T: 2 * T.k - 3 * T.m > 1,
