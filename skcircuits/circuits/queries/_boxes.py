@@ -279,12 +279,11 @@ class RestrictedCircuit:
 
     def covariance(self, features: list[Feature]) -> FloatArray:
         """Covariances (n, F, F) of functions of single variables."""
-        parts = [
-            batch.covariance(row, features)
-            for rows, batch in self._batches()
-            for row in range(rows.stop - rows.start)
-        ]
-        return np.stack(parts)
+        result = np.empty((len(self.evidence), len(features), len(features)))
+        for rows, batch in self._batches():
+            for row in range(rows.stop - rows.start):
+                result[rows.start + row] = batch.covariance(row, features)
+        return result
 
     def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
         """Draw counts (n,) rows given the evidence of each, one after the other."""

@@ -164,14 +164,14 @@ class _EvidenceTrees:
         answers = np.empty((len(self.rows), self.layout.n_states))
         for mine, inference in self.inferences:
             answers[mine] = inference.marginals()[:, 0]
-        return answers.reshape(*self.shape, -1)
+        return answers.reshape(*self.shape, self.layout.n_states)
 
     def conditionals(self, rng: np.random.Generator) -> FloatArray:
         """Distributions from which rows are drawn given each tree, (n_rows, n_trees, n_states)."""
         answers = np.empty((len(self.rows), self.layout.n_states))
         for mine, inference in self.inferences:
             answers[mine] = inference.conditionals(inference.sample(rng))[:, 0]
-        return answers.reshape(*self.shape, -1)
+        return answers.reshape(*self.shape, self.layout.n_states)
 
     def completions(self, n_samples: int, rng: np.random.Generator) -> IntArray:
         """Rows drawn from trees chosen by their weights, (n_samples, n_rows, n_variables)."""
@@ -183,7 +183,7 @@ class _EvidenceTrees:
         codes = np.empty((len(chosen), self.layout.n_variables), dtype=np.int64)
         for mine, inference in inferences:
             codes[mine] = inference.sample(rng)[:, 0]
-        return codes.reshape(n_rows, n_samples, -1).transpose(1, 0, 2)
+        return codes.reshape(n_rows, n_samples, self.layout.n_variables).transpose(1, 0, 2)
 
     def _infer(
         self, components: IntArray, parents: IntArray, rows: IntArray

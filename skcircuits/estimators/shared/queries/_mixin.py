@@ -140,7 +140,8 @@ class QueriesMixin(ModelUnderConditions):
         if isinstance(queries, str | Mapping) or not isinstance(queries, Iterable) or is_scalar:
             condition = "be a list of texts, mappings or objects made by col"
             raise ValueError(must("queries", condition, "probability takes one.", queries=queries))
-        boxes = self._compile(list(queries))
+        queries = list(queries)
+        boxes = self._compile(queries)
         if given is None and not self._is_conditional:
             # The most frequent case needs no pairs of conditions and queries
             schema = self._model_schema
@@ -160,7 +161,8 @@ class QueriesMixin(ModelUnderConditions):
                 # Conditions on single numbers have become observed cells: the query needs the
                 # same cells
                 joint = weighed.conditions.with_queries(boxes)
-        log_joint = self._weigh(joint, exact=False).log_total.reshape(len(conditions), -1)
+        log_joint = self._weigh(joint, exact=False).log_total
+        log_joint = log_joint.reshape(len(conditions), len(queries))
         # Rounding, and the error of an estimate, may leave a sum of boxes above one
         answer = np.exp(np.minimum(log_joint - log_condition[:, None], 0.0))
         return answer[0] if conditions.is_single else answer

@@ -376,7 +376,7 @@ class RestrictedTrees:
 
     def sample(self, counts, rng):
         """Draw counts (n_boxes,) rows for each box, in the order of the boxes."""
-        drawn = []
+        drawn = [np.empty((0, len(self._coverage)))]
         for box, count in enumerate(counts.tolist()):
             if count == 0:
                 continue
@@ -478,4 +478,4 @@ class RestrictedTrees:
         log_mass = np.full(len(each), -np.inf)
         possible = np.flatnonzero(each[:, own].any(axis=1))
         log_mass[possible] = self._log_mass_of(each[possible])
-        return log_mass.reshape(len(whole), -1)
+        return log_mass.reshape(len(whole), len(parts))

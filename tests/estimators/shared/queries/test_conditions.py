@@ -649,3 +649,18 @@ def test_columns_whose_names_have_several_levels():
         col(["a", "x"])
     with pytest.raises(ValueError, match=r"columns of the table; got column=\('a', 'z'\)"):
         density.probability(col(("a", "z")) >= 0)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "polynomial", "trees"])
+def test_no_condition_has_no_answer(kind, table):
+    density = MoATDensity(max_iter=1, random_state=0) if kind == "trees" else DENSITIES[kind]
+    density = clone(density).fit(table[["age", "x", "job"]][:200])
+    none = density.mpe(table[["age", "x", "job"]][:2])[:0]
+    assert density.probability("x > 0", given=none).shape == (0,)
+    assert density.probabilities(["x > 0", "age < 30"], given=none).shape == (0, 2)
+    assert density.quantile([0.1, 0.9], "x", given=none).shape == (0, 2)
+    assert density.interval(0.5, "x", given=none).shape == (0, 2)
+    assert density.expectation(given=none).shape == (0, 2)
+    assert density.sample(3, given=none, random_state=0).shape == (3, 0, 3)
+    if kind != "trees":
+        assert density.covariance(given=none).shape[0] == 0
