@@ -123,6 +123,12 @@ PATTERN_BYTES, FORM_BYTES = 1 << 20, 1 << 22
 # Products of pairs of columns pay up to so many missing cells per component, which share them, and
 # where so many patterns of missing cells share a product (1.07 times with one pattern).
 MISSING_PER_COMPONENT, PATTERNS_PER_PAIR = 3, 4
+# From so many covariances on, exponents are one product per row of coefficients and monomials (.6
+# of the time with 30; 1.2 with three), if it has few columns: adding a matrix takes the time of
+# these (`expected_models.py components`).
+MONOMIAL_COVARIANCES, COLUMNS_PER_SUM = 8, 12
+# Share of the pairs of rows and components up to which their choice pays, as it copies their forms.
+MAX_CHOSEN = 0.6
 # Values of piecewise polynomials held at once.
 PIECE_VALUES = 2**20
 # Memory of the rows that a closed form takes at once: new memory costs more than patterns that are

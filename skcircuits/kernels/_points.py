@@ -39,7 +39,12 @@ from skcircuits.circuits.structure.properties import VariableSet, mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.kernels.families.base import Combination, KernelStructure, Part, value_of
 from skcircuits.kernels.families.product import RBF
-from skcircuits.kernels.integrals._gaussian_kernels import MAX_EXPANDED, rows_per_block
+from skcircuits.kernels.integrals._gaussian_kernels import (
+    MAX_EXPANDED,
+    LogExpectedRBF,
+    Selection,
+    rows_per_block,
+)
 from skcircuits.kernels.integrals.registry import (
     LogBlocks,
     expected_at_points,
@@ -455,8 +460,7 @@ def expected_kernel_products(
         return
     for rows, weights, values in mixture.components():
         # The sum over points comes before that over components: no mixture of kernels is formed
-        products = values.reshape(-1, len(points)) @ coefficients
-        products = products.reshape(*values.shape[:2], -1)
+        products = values @ coefficients.reshape(len(points), -1)
         found = np.einsum("kp,kpc->pc", weights, products)
         yield rows, found.reshape(len(rows), *coefficients.shape[1:])
 
@@ -506,30 +510,38 @@ class _Mixture:
     def components(
         self, weights: SumWeights | None = None
     ) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
-        """Yield rows (p,), weights (K, p) and expected kernels (K, p, m), until the next block."""
+        """Yield rows (p,), weights (L, p) and expected kernels (L, p, m), until the next block, of
+        the components that count.
+        """
         # Densities and kernels share the conditional distributions of the rows
         evidence = None if self.joint is None else {self.joint[0].layer: self.joint[2]}
         own = _weights(self.kernel, self.X, weights, evidence).linear
         if not self.kernel.plan.sum_layers:
             own = np.ones((1, len(self.X)))
-        for rows, logs in self._log_blocks():
+        for rows, which, logs in self._log_blocks(own):
             if self.columns is not None:
                 self.columns.add_to(logs, rows)
-            yield rows, own[:, rows], np.exp(logs, out=logs)
+            chosen = own[:, rows] if which is None else own[which, rows]
+            yield rows, chosen, np.exp(logs, out=logs)
 
-    def _log_blocks(self) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Logarithms of the joint factors, or zeros."""
+    def _log_blocks(self, weights: FloatArray) -> Iterator[Selection]:
+        """Logarithms of the joint factors, or zeros, of all components or those that count."""
         if self.joint is None:
             n_rows = rows_per_block(self.n_components, self.n_points)
             buffer = np.empty((self.n_components, min(n_rows, len(self.X)), self.n_points))
             for block in row_slices(len(self.X), n_rows):
                 logs = buffer[:, : block.stop - block.start]
                 logs[:] = 0.0
-                yield np.arange(block.start, block.stop), logs
+                yield np.arange(block.start, block.stop), None, logs
             return
-        units = as_run(self.joint[1])
-        for rows, logs in self.joint[2]:
-            yield rows, logs[units]
+        _, units, blocks = self.joint
+        in_order = np.array_equal(units, np.arange(len(self.joint[0].layer)))
+        if isinstance(blocks, LogExpectedRBF) and in_order and self.columns is None:
+            yield from blocks.relevant(weights)
+            return
+        own = as_run(units)
+        for rows, logs in blocks:
+            yield rows, None, logs[own]
 
 
 @remembered

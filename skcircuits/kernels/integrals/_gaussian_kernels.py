@@ -2,7 +2,13 @@
 
 With P the block of Lambda + 2 G at the missing columns of a pattern, the quadratic form t_mᵀ P⁻¹
 t_m is needed for every pattern and point. It is the squared norm of a product with a root of P⁻¹.
-Of few missing columns, it is P⁻¹ times products of two coordinates, which all components share.
+Of few missing columns, the whole exponent is a linear function of the coordinates of a point and
+their products, which all components share.
+
+Under a mixture, E k(x, s) = Σ_k w_k E_k k(x, s) with weights w_k given x_o. Beside the component of
+the largest weight, k counts only where w_k E_k k exceeds rounding errors for some point. All
+components have the factor of the observed cells in common, the others are at most one, and, by
+Jensen's inequality, E_k exp(-D) ≥ exp(-E_k D) with the squared distance D of the missing cells.
 
 Under low-rank Gaussians, with psi the noise variances, G = diag(gamma),
 h = 2 gamma / (1 + 2 gamma psi), f the mean of the factors given x_o, A their precision,
@@ -17,7 +23,7 @@ All but |T s_m|² is one matrix product for all rows; that one costs O(d q) per 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -25,9 +31,12 @@ from typing import NamedTuple
 import numpy as np
 
 from skcircuits.circuits._policy import (
+    COLUMNS_PER_SUM,
     FORM_BYTES,
     GAUSSIAN_BYTES,
+    MAX_CHOSEN,
     MISSING_PER_COMPONENT,
+    MONOMIAL_COVARIANCES,
     PATTERN_BYTES,
     PATTERNS_PER_PAIR,
     PRODUCT_BYTES,
@@ -41,7 +50,7 @@ from skcircuits.circuits.inputs.factor_gaussian import (
     factor_log_density,
 )
 from skcircuits.exceptions import must
-from skcircuits.numerics._arrays import Rows, as_run
+from skcircuits.numerics._arrays import as_run
 from skcircuits.numerics._gaussian_stack import (
     BLOCK_BYTES,
     ConditionalBlock,
@@ -66,6 +75,11 @@ MAX_REACH = 1e100  # of gamma in units of a column
 # Of a kernel's exponent between rows or points and the means, up to which its square may be
 # expanded: rounding errors stay below 1e-9.
 MAX_EXPANDED = 1e6
+# Relative to an expected kernel, what may be left out: less than the rounding errors of exponents
+NEGLIGIBLE = 1e-14
+
+# Rows (p,), components (L, p) or all, and logs (L, p, m) of expected kernels, until the next ones
+Selection = tuple[IntArray, IntArray | None, FloatArray]
 
 
 def log_expected_rbf(
@@ -126,18 +140,24 @@ class LogExpectedRBF:
         return log_densities
 
     def __iter__(self) -> Iterator[tuple[IntArray, FloatArray]]:
+        for rows, _, values in self.relevant():
+            yield rows, values
+
+    def relevant(self, weights: FloatArray | None = None) -> Iterator[Selection]:
+        """Blocks with the components alone that count in sums by ``weights`` (K, n)."""
         stack, X, points, gammas = self._stack, self._X, self._points, self._gammas
         # Differences of squares lose their digits far from all points: such rows are computed apart
         far = _is_far(stack, X, points, gammas)
         if not far.any():
-            yield from self._near_rows()
+            yield from self._near_rows(weights)
             return
         yield from self._far_rows(np.flatnonzero(far))
         near = np.flatnonzero(~far)
-        for rows, values in LogExpectedRBF(stack, X[near], points, gammas)._near_rows():
-            yield near[rows], values
+        own = None if weights is None else weights[:, near]
+        for rows, which, values in LogExpectedRBF(stack, X[near], points, gammas)._near_rows(own):
+            yield near[rows], which, values
 
-    def _near_rows(self) -> Iterator[tuple[IntArray, FloatArray]]:
+    def _near_rows(self, weights: FloatArray | None) -> Iterator[Selection]:
         """Complete rows, then incomplete ones, by conditional Gaussians that may be known."""
         incomplete = np.isnan(self._X).any(axis=1)
         complete_rows, rows = np.flatnonzero(~incomplete), np.flatnonzero(incomplete)
@@ -146,11 +166,11 @@ class LogExpectedRBF:
         if len(rows) and isinstance(self._stack, FactorStack):
             blocks = factor_rbf_blocks(self._stack, self._X[rows], self._points, self._gammas)
             for place, values in blocks:
-                yield rows[place], values
+                yield rows[place], None, values
         elif len(rows):
-            yield from self._incomplete_rows()
+            yield from self._incomplete_rows(weights)
 
-    def _far_rows(self, rows: IntArray) -> Iterator[tuple[IntArray, FloatArray]]:
+    def _far_rows(self, rows: IntArray) -> Iterator[Selection]:
         """Rows far from the means, or far points: from differences."""
         n_rows = rows_per_block(self._stack.n_components**2, len(self._points))
         for block in row_slices(len(rows), n_rows):
@@ -158,9 +178,9 @@ class LogExpectedRBF:
             with np.errstate(over="ignore"):  # beyond floats the kernel is zero
                 values = log_expected_rbf_pairs(self._stack, own, self._points, self._gammas)
             # A complete point is the same under every component
-            yield rows[block], values[:, 0]
+            yield rows[block], None, values[:, 0]
 
-    def _complete_rows(self, rows: IntArray) -> Iterator[tuple[IntArray, FloatArray]]:
+    def _complete_rows(self, rows: IntArray) -> Iterator[Selection]:
         """Complete rows: the plain kernel, the same under every component."""
         # Differences are expanded into products: centred, they lose no digits
         centre = self._points.mean(axis=0)
@@ -173,28 +193,54 @@ class LogExpectedRBF:
         n_components = self._stack.n_components
         for block in row_slices(len(rows), rows_per_block(n_components, len(points))):
             values = left_side[block] @ right_side.T
-            yield rows[block], np.repeat(values[None], n_components, axis=0)
+            yield rows[block], None, np.repeat(values[None], n_components, axis=0)
 
-    def _incomplete_rows(self) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Incomplete rows: quadratic forms per pattern and covariance, then a product per row."""
+    def _incomplete_rows(self, weights: FloatArray | None) -> Iterator[Selection]:
+        """Incomplete rows, block by block of patterns."""
         stack, X, gammas = self._stack, self._X, self._gammas
-        n_distinct = stack.distinct.n_components
-        sharers = [as_run(np.flatnonzero(stack.shape == g)) for g in range(n_distinct)]
         # One centre for all Gaussians, so that they share the products with the points
         scaled = ScaledPoints(stack.means.mean(axis=0), self._points, gammas)
         for block in conditional_blocks(stack, X) if self._blocks is None else self._blocks:
-            smoothed = _smoothed(stack, block, gammas)
-            left_side = _left_side(stack, X, block, scaled.centre, gammas, smoothed)
-            roots = _of_patterns(smoothed[0], block.group)
-            start = 0
-            for part, forms in quadratic_forms(scaled, block.group, roots):
-                stop = start + len(part.rows)
-                sides = left_side[:, start:stop], scaled.linear
-                for place, values in _sums_of_products_and_forms(
-                    sides, forms, part.pattern, sharers
-                ):
-                    yield part.rows[place], values
-                start = stop
+            counts = np.ones((stack.n_components, len(block.group.rows)), dtype=bool)
+            if weights is not None and len(weights) > 1 and len(self._points):
+                counts = _counts(stack, block, scaled, weights[:, block.group.rows])
+            blocks = _by_monomials if _has_monomials(stack, scaled, block.group) else _by_forms
+            yield from blocks(stack, X, block, scaled, counts)
+
+
+def _counts(
+    stack: GaussianStack, block: ConditionalBlock, points: ScaledPoints, weights: FloatArray
+) -> BoolArray:
+    """Tell which components count in sums of expected kernels by weights (K, n), shape (K, n)."""
+    missing = block.group.missing[block.group.pattern]
+    largest, every = weights.argmax(axis=0), np.arange(len(missing))
+    means = stack.means[largest[:, None], missing] + block.offsets[:, largest, every].T
+    lowest, highest = points.points.min(axis=0), points.points.max(axis=0)
+    reach = np.maximum(means - lowest[missing], highest[missing] - means)
+    # Conditional variances are at most those of the columns
+    variances = np.diagonal(stack.distinct_covariances, axis1=1, axis2=2)[stack.shape[largest]]
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.square(reach) + np.take_along_axis(variances, missing, axis=1)
+        distances = np.einsum("nj,nj->n", points.gammas[missing], squares)
+        left_out = NEGLIGIBLE / len(weights) * weights.max(axis=0) * np.exp(-distances)
+    return ~(weights <= left_out)
+
+
+def _slots(counts: BoolArray, n_rows_of: Callable[[int], int]) -> list[tuple[IntArray, IntArray]]:
+    """Parts of rows (p,) with all components (p, L) that ``counts`` (K, n) tells for any row."""
+    n_rows = counts.shape[1]
+    n_counting = counts.sum(axis=0)
+    order = np.argsort(n_counting, kind="stable")
+    n_counting = n_counting[order]
+    ranked = np.argsort(~counts[:, order], axis=0, kind="stable").T
+    # Rows with about as many components go together
+    stops = np.searchsorted(n_counting, 1.25 * n_counting + 1.0)
+    parts, start = [], 0
+    while start < n_rows:
+        stop = min(stops[start], start + n_rows_of(int(n_counting[start])))
+        parts.append((order[start:stop], ranked[start:stop, : n_counting[stop - 1]]))
+        start = stop
+    return parts
 
 
 def _is_far(
@@ -219,13 +265,38 @@ def _is_far(
         return np.maximum(exponents(X, X), largest) > MAX_EXPANDED
 
 
-def _sums_of_products_and_forms(
-    sides: tuple[FloatArray, FloatArray], forms: FloatArray, pattern: IntArray, sharers: list[Rows]
-) -> Iterator[tuple[slice, FloatArray]]:
+def _by_forms(
+    stack: GaussianStack,
+    X: FloatArray,
+    block: ConditionalBlock,
+    points: ScaledPoints,
+    counts: BoolArray,
+) -> Iterator[Selection]:
+    """Quadratic forms per pattern and covariance, then a product per row."""
+    smoothed = _smoothed(stack, block, points.gammas)
+    left_side = _left_side(stack, X, block, points.centre, points.gammas, smoothed)
+    roots = _of_patterns(smoothed[0], block.group)
+    stop = 0
+    for part, forms in quadratic_forms(points, block.group, roots):
+        own = slice(stop, stop := stop + len(part.rows))
+        sides = left_side[:, own], points.linear
+        add = _sums_over_some if counts[:, own].mean() < MAX_CHOSEN else _sums_over_all
+        for rows, which, values in add(sides, forms, stack.shape, part.pattern, counts[:, own]):
+            yield part.rows[rows], which, values
+
+
+def _sums_over_all(
+    sides: tuple[FloatArray, FloatArray],
+    forms: FloatArray,
+    shape: IntArray,
+    pattern: IntArray,
+    counts: BoolArray,
+) -> Iterator[tuple[slice, None, FloatArray]]:
     """Add products of (K, n, w) and (w, m) to forms (G, P, m), block by block of rows."""
     left_side, right_side = sides
     n_components, n_rows, width = left_side.shape
     n_points = right_side.shape[1]
+    sharers = [as_run(np.flatnonzero(shape == g)) for g in range(len(forms))]
     step = min(n_rows, rows_per_block(n_components, n_points))
     # Memory that was used before is faster than new memory
     buffer = np.empty((n_components * step, n_points))
@@ -237,7 +308,106 @@ def _sums_of_products_and_forms(
         patterns = as_run(pattern[block])
         for own, form in zip(sharers, forms):
             values[own] += form[patterns]
-        yield block, values
+        yield block, None, values
+
+
+def _sums_over_some(
+    sides: tuple[FloatArray, FloatArray],
+    forms: FloatArray,
+    shape: IntArray,
+    pattern: IntArray,
+    counts: BoolArray,
+) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+    """The same sums for the components (K, n) that count."""
+    (left_side, right_side), n_points = sides, forms.shape[2]
+    for rows, which in _slots(counts, lambda n_slots: rows_per_block(n_slots, n_points)):
+        taller = left_side[which.T, rows]
+        values = taller.reshape(-1, len(right_side)) @ right_side
+        values = values.reshape(*taller.shape[:2], n_points)
+        values += forms[shape[which.T], pattern[rows]]
+        yield rows, which.T, values
+
+
+def _has_monomials(stack: GaussianStack, points: ScaledPoints, group: PatternGroup) -> bool:
+    """Whether one product for each row takes less time than forms and a product for all rows."""
+    size, n_patterns = group.missing.shape[1], group.n_patterns
+    n_own, n_distinct = size * (size + 1) // 2, len(stack.distinct_covariances)
+    # Forms are shared by the rows of a pattern and the components of a covariance
+    n_shared = n_own * n_patterns * n_distinct / (stack.n_components * len(group.rows))
+    return (
+        n_distinct >= MONOMIAL_COVARIANCES
+        and size + n_own <= stack.n_columns + COLUMNS_PER_SUM + n_shared
+        and _has_products(points, group, n_distinct)
+    )
+
+
+def _by_monomials(
+    stack: GaussianStack,
+    X: FloatArray,
+    block: ConditionalBlock,
+    points: ScaledPoints,
+    counts: BoolArray,
+) -> Iterator[Selection]:
+    """One product of coefficients of the components and monomials of the points for each row."""
+    group = block.group
+    size, n_points = group.missing.shape[1], len(points.points)
+    n_features = size + size * (size + 1) // 2 + 2
+    n_numbers = PATTERN_BYTES // (8 * max(1, n_points))  # for each point
+    parts = _slots(counts, lambda n_slots: max(1, n_numbers // (n_features + n_slots)))
+    rows = np.concatenate([np.repeat(rows, which.shape[1]) for rows, which in parts])
+    components = np.concatenate([which.ravel() for _, which in parts])
+    coefficients = _coefficients(stack, block, points, rows, components)
+    index, observed = points.monomials_of(group.missing), points.observed(X[group.rows])
+    # Memory that was used before is faster than new memory
+    buffer = np.empty((max(len(rows) for rows, _ in parts), n_features, n_points))
+    results = np.empty((max(which.size for _, which in parts), n_points))
+    start = 0
+    for rows, which in parts:
+        monomials = buffer[: len(rows)]
+        np.take(points.monomials, index[group.pattern[rows]], axis=0, out=monomials, mode="clip")
+        monomials[:, -1] = observed[rows]
+        own = coefficients[start : start + which.size].reshape(*which.shape, n_features)
+        start += which.size
+        values = results[: which.size].reshape(*which.shape, n_points)
+        np.matmul(own, monomials, out=values)
+        yield group.rows[rows], which.T, values.transpose(1, 0, 2)
+
+
+def _coefficients(
+    stack: GaussianStack,
+    block: ConditionalBlock,
+    points: ScaledPoints,
+    rows: IntArray,
+    components: IntArray,
+) -> FloatArray:
+    """Coefficients (N, size + pairs + 2) of monomials for pairs of a row and a component."""
+    group, gammas = block.group, points.gammas
+    missing = group.missing[group.pattern[rows]].T
+    cases = stack.shape[components] * group.n_patterns + group.pattern[rows]
+    case = np.arange(len(cases))
+    is_met = np.bincount(cases)
+    if is_met.max() > 1:  # pairs with one pattern and covariance share their factors
+        case = (np.cumsum(is_met > 0) - 1)[cases]
+        cases = np.flatnonzero(is_met)
+    roots, half_log_determinants = _smoothed(stack, block, gammas, cases)
+    own = of_rows(roots, case)
+    offsets = (stack.means - points.centre)[components, missing]
+    means = block.offsets[:, components, rows] + offsets
+    pulled = gammas[missing] * means
+    moved = means - 2.0 * multiply_transposed(own, multiply(own, pulled))  # u_m
+    size, (i, j) = len(missing), np.tril_indices(len(missing))
+    inverses = gram_of_lower(roots)[i, j]
+    inverses[i != j] *= 2.0
+    result = np.empty((len(rows), size + len(i) + 2))
+    result[:, :size] = np.sqrt(2.0) * moved.T
+    result[:, size:-2] = inverses.T[case]
+    # -s_j t_j in units of 2 t_j²; a column outside the kernel has t_j = 0
+    in_kernel = gammas > np.finfo(np.float64).tiny
+    squares = np.divide(0.5, gammas, out=np.zeros_like(gammas), where=in_kernel)
+    result[:, size:-2][:, i == j] -= squares[missing].T
+    result[:, -2] = -contract("mn,mn->n", pulled, moved) - half_log_determinants[case]
+    result[:, -1] = 1.0
+    return result
 
 
 def rows_per_block(n_components: int, n_points: int) -> int:
@@ -248,17 +418,23 @@ def rows_per_block(n_components: int, n_points: int) -> int:
 
 
 def _smoothed(
-    stack: GaussianStack, block: ConditionalBlock, gammas: FloatArray
+    stack: GaussianStack,
+    block: ConditionalBlock,
+    gammas: FloatArray,
+    cases: IntArray | slice = slice(None),
 ) -> tuple[FloatArray, FloatArray]:
-    """Roots W of the inverses WᵀW of P = Lambda_mm + 2 G, and ½ log |I + 2 G V|."""
+    """Roots W of the inverses WᵀW of P = Lambda_mm + 2 G, and ½ log |I + 2 G V|, for all or some
+    pairs of a distinct covariance and a pattern, patterns fastest.
+    """
     distinct, group = stack.distinct, block.group
-    index = np.tile(group.missing.T, distinct.n_components)
-    component = np.repeat(np.arange(distinct.n_components), group.n_patterns)
+    every = np.arange(distinct.n_components * group.n_patterns)[cases]
+    component, pattern = np.divmod(every, group.n_patterns)
+    index = group.missing[pattern].T
     widened = gather_symmetric(distinct.precisions, index, component)
     diagonal = np.arange(len(index))
     widened[diagonal, diagonal] += 2.0 * gammas[index]
     lower = cholesky(widened)
-    return invert_lower(lower), log_diagonal(lower) - block.distinct_half_log_precisions
+    return invert_lower(lower), log_diagonal(lower) - block.distinct_half_log_precisions[cases]
 
 
 def _left_side(
@@ -335,6 +511,27 @@ class ScaledPoints:
         """The products 2 t_i t_j of columns j ≤ i, shape (d (d + 1) / 2, m)."""
         columns = self.columns
         return np.concatenate([columns[: i + 1] * columns[i] for i in range(len(columns))])
+
+    @cached_property
+    def monomials(self) -> FloatArray:
+        """Columns, their products, and ones, shape (d + d (d + 1) / 2 + 1, m)."""
+        return np.vstack([self.columns, self.products, np.ones(len(self.points))])
+
+    def monomials_of(self, missing: IntArray) -> IntArray:
+        """Places of the monomials of some columns (P, size), then those of ones twice."""
+        i, j = np.tril_indices(missing.shape[1])
+        products = missing[:, i] * (missing[:, i] + 1) // 2 + missing[:, j] + len(self.gammas)
+        ones = np.full((len(missing), 2), len(self.monomials) - 1)
+        return np.hstack([missing, products, ones])
+
+    def observed(self, X: FloatArray) -> FloatArray:
+        """-|x_o - s_o|²_gamma over the observed cells of rows, shape (n, m)."""
+        is_seen = ~np.isnan(X)
+        cells = np.where(is_seen, X - self.centre, 0.0)
+        squares = self.gammas[:, None] * np.square(self.points - self.centre).T
+        result = np.hstack([cells, is_seen]) @ np.vstack([self.linear[: len(squares)], -squares])
+        result -= (np.square(cells) @ self.gammas)[:, None]
+        return np.asarray(result)
 
 
 def quadratic_forms(

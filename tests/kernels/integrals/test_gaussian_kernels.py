@@ -42,13 +42,13 @@ def test_against_the_dense_formula(n_columns, fraction):
     assert_agrees_with_the_dense_formula(stack, X, 7)
 
 
-@pytest.mark.parametrize("has_products", [False, True])
+@pytest.mark.parametrize("way", ["norms", "products", "monomials"])
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_forms_as_norms_and_as_products_of_pairs(has_products, scale, monkeypatch):
-    # Many patterns of few columns: of one or two components both ways occur
-    limit = 100 if has_products else 0
-    monkeypatch.setattr(f"{log_expected_rbf.__module__}.MISSING_PER_COMPONENT", limit)
-    for name, value in (("PATTERN_BYTES", 2000), ("PATTERNS_PER_PAIR", 1)):
+def test_forms_as_norms_and_as_products_of_pairs(way, scale, monkeypatch):
+    # Many patterns of few columns: of one or two components all ways occur
+    limits = {"MISSING_PER_COMPONENT": 0 if way == "norms" else 100, "COLUMNS_PER_SUM": 100}
+    limits |= {"MONOMIAL_COVARIANCES": 1 if way == "monomials" else 100}
+    for name, value in {**limits, "PATTERN_BYTES": 2000, "PATTERNS_PER_PAIR": 1}.items():
         monkeypatch.setattr(f"{log_expected_rbf.__module__}.{name}", value)
     own, X = random_stack(3, 5), random_rows(60, 5, 0.5)
     points, gammas = (
@@ -98,6 +98,36 @@ def test_factors_and_dense_covariances_agree(n_factors, shape):
         rtol=1e-9,
         atol=1e-10,
     )
+
+
+@pytest.mark.parametrize("shape", [None, [0, 0, 1, 0, 1, 1]])
+@pytest.mark.parametrize("gamma", [0.0, 0.05, 2.0, 40.0])
+@pytest.mark.parametrize("has_monomials", [False, True])
+def test_components_without_weight_are_left_out(has_monomials, gamma, shape, monkeypatch):
+    limits = {"MONOMIAL_COVARIANCES": 1 if has_monomials else 100, "COLUMNS_PER_SUM": 100}
+    limits |= {"MISSING_PER_COMPONENT": 100, "PATTERNS_PER_PAIR": 0, "PATTERN_BYTES": 20_000}
+    for name, value in limits.items():
+        monkeypatch.setattr(f"{log_expected_rbf.__module__}.{name}", value)
+    rng, gammas = np.random.default_rng(0), np.full(5, gamma)
+    gammas[0] = 0.3
+    covariances = random_stack(6, 5).covariances[: None if shape is None else 2]
+    stack = GaussianStack(rng.normal(scale=12.0, size=(6, 5)), covariances, shape)
+    X = rng.normal(size=(80, 5)) + stack.means[rng.integers(6, size=80)]
+    X[rng.random(X.shape) < 0.3] = np.nan
+    # Points near means have narrow kernels of components with hardly any weight
+    points = np.vstack([stack.means, rng.normal(scale=12.0, size=(9, 5))])
+    blocks = LogExpectedRBF(stack, X, points, gammas)
+    log_weights = blocks.log_prob() - blocks.log_prob().max(axis=0)
+    weights = np.exp(log_weights) / np.exp(log_weights).sum(axis=0)
+    found, n_values = np.full((80, 15), np.nan), 0
+    for rows, which, values in blocks.relevant(weights):
+        own = weights[:, rows] if which is None else weights[which, rows]
+        found[rows] = np.einsum("lp,lpm->pm", own, np.exp(values))
+        n_values += values.size
+    every = log_expected_rbf(stack, X, points, gammas)
+    expected = np.einsum("kn,knm->nm", weights, np.exp(every))
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+    assert gamma > 1.0 or n_values < 0.75 * every.size
 
 
 def test_shared_patterns_take_the_same_values():
