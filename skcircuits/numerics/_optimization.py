@@ -152,6 +152,7 @@ def make_optimizer(name: str) -> Optimizer:
 
 
 Function = Callable[[FloatArray], FloatArray]
+Difference = tuple[FloatArray, FloatArray, FloatArray]
 
 # Number of steps and of differences that are remembered, factors of steps that fail and of those
 # along which the density is not concave.
@@ -169,6 +170,9 @@ DIFFERENCE = 1e-5
 # over a valley; points between two ends, and the decrease of log density that counts as a valley.
 MAX_CLIMBERS, N_MOVES, MAX_MOVE = 100, 40, 0.5
 N_POINTS, DEPTH = 16, 0.3
+# Ends of ascents that are less than so many standard deviations apart, in every coordinate, are one
+# place.
+SAME_PLACE = 0.05
 
 
 @dataclass(frozen=True)
@@ -191,9 +195,24 @@ def separate_parts(score: Function, Z: FloatArray, n_climbers: int = MAX_CLIMBER
     chosen = spread_rows(len(Z), n_climbers)
     # Some diverge: values that cannot be computed there are not a valley.
     with np.errstate(all="ignore"):
-        passages = _passages(score, ascend(score, Z[chosen], N_MOVES, MAX_MOVE).ends)
-    own = connected_components(passages, directed=False)[1]
+        places, own = gather(ascend(score, Z[chosen], N_MOVES, MAX_MOVE).ends)
+        if len(places) == 1:
+            return np.zeros(len(Z), dtype=np.int64)
+        own = connected_components(_passages(score, places), directed=False)[1][own]
     return np.asarray(own[vq(Z, Z[chosen])[0]], dtype=np.int64)
+
+
+def gather(ends: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Give the places where ascents end, (k, d), and that of each of them, (n,)."""
+    own = np.full(len(ends), -1)
+    places: list[int] = []
+    while (own < 0).any():
+        place = int(own.argmin())
+        is_near = (np.abs(ends - ends[place]) <= SAME_PLACE).all(axis=1) & (own < 0)
+        is_near[place] = True  # even where it is no number
+        own[is_near] = len(places)
+        places.append(place)
+    return ends[places], own
 
 
 @dataclass(frozen=True)
@@ -212,19 +231,18 @@ def ascend(
     slopes = score(starts)
     rows = np.flatnonzero(np.isfinite(slopes).all(axis=1))
     x, slopes = starts[rows], slopes[rows]
-    # (memory, n, d), the oldest first; a pair of inner product zero is not used.
-    steps = np.zeros((0, *x.shape))
-    changes = np.zeros((0, *x.shape))
+    # Steps, changes of slopes (n, d) and rates (n,), the oldest first; a rate of zero is not used.
+    memory: list[Difference] = []
     scales, lengths = np.ones(len(x)), np.ones(len(x))
     for _ in range(n_steps):
-        move = _direction(slopes, steps, changes, scales)
-        rise = (move * slopes).sum(axis=1)
+        move = _direction(slopes, memory, scales)
+        rise = _products(move, slopes)
         is_there = (rise < ARRIVED) & (lengths == 1.0)
         if is_there.any():
             ends[rows[is_there]], arrived[rows[is_there]] = x[is_there], True
             kept = ~is_there
             rows, x, slopes, move, rise = rows[kept], x[kept], slopes[kept], move[kept], rise[kept]
-            steps, changes = steps[:, kept], changes[:, kept]
+            memory = [(step[kept], change[kept], rate[kept]) for step, change, rate in memory]
             scales, lengths = scales[kept], lengths[kept]
         if not len(x):
             break
@@ -233,15 +251,15 @@ def ascend(
         move = fractions[:, None] * move
         ahead = x + move
         slopes_ahead = score(ahead)
-        rise_ahead = (move * slopes_ahead).sum(axis=1)
+        rise_ahead = _products(move, slopes_ahead)
         # Without the density itself: the slope along a step may change its sign, if it shrinks.
         taken = (rise_ahead >= -0.9 * fractions * rise) & np.isfinite(slopes_ahead).all(axis=1)
         change = np.where(taken[:, None], slopes - slopes_ahead, 0.0)
         step = np.where(taken[:, None], move, 0.0)
-        steps = np.concatenate([steps[-MEMORY + 1 :], step[None]])
-        changes = np.concatenate([changes[-MEMORY + 1 :], change[None]])
-        curvature, size = (step * change).sum(axis=1), (change**2).sum(axis=1)
+        curvature, size = _products(step, change), _products(change, change)
         bent = taken & (curvature > ROUNDING * size)
+        rate = np.where(bent, 1.0 / np.where(bent, curvature, 1.0), 0.0)
+        memory = [*memory[-MEMORY + 1 :], (step, change, rate)]
         scales = np.where(bent, curvature / np.where(bent, size, 1.0), scales)
         scales = np.where(taken & ~bent, LONGER * scales, scales)
         x = np.where(taken[:, None], ahead, x)
@@ -251,24 +269,22 @@ def ascend(
     return Ascents(ends, arrived)
 
 
-def _direction(
-    slopes: FloatArray, steps: FloatArray, changes: FloatArray, scales: FloatArray
-) -> FloatArray:
+def _direction(slopes: FloatArray, memory: list[Difference], scales: FloatArray) -> FloatArray:
     """Multiply slopes with the inverse curvature of the remembered steps."""
-    inner = np.einsum("mnd,mnd->mn", steps, changes)
-    size = np.einsum("mnd,mnd->mn", changes, changes)
-    usable = inner > ROUNDING * size
-    rates = np.where(usable, 1.0 / np.where(usable, inner, 1.0), 0.0)
     move = slopes.copy()
-    factors = np.zeros_like(rates)
-    for k in range(len(steps) - 1, -1, -1):
-        factors[k] = rates[k] * (steps[k] * move).sum(axis=1)
-        move -= factors[k][:, None] * changes[k]
+    factors = []
+    for step, change, rate in reversed(memory):
+        factors.append(rate * _products(step, move))
+        move -= factors[-1][:, None] * change
     move *= scales[:, None]
-    for k in range(len(steps)):
-        back = rates[k] * (changes[k] * move).sum(axis=1)
-        move += (factors[k] - back)[:, None] * steps[k]
+    for (step, change, rate), factor in zip(memory, reversed(factors)):
+        move += (factor - rate * _products(change, move))[:, None] * step
     return move
+
+
+def _products(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Inner products of rows, (n,)."""
+    return np.einsum("nd,nd->n", left, right)
 
 
 def _distinct(score: Function, curvature: Function, ends: FloatArray) -> Modes | None:

@@ -19,7 +19,13 @@ from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from skcircuits.numerics._arrays import log_probs_at, scores_at, spread_rows
-from skcircuits.numerics._optimization import Optimizer, ascend, make_optimizer, separate_parts
+from skcircuits.numerics._optimization import (
+    Optimizer,
+    ascend,
+    gather,
+    make_optimizer,
+    separate_parts,
+)
 from skcircuits.parallel import row_slices
 from skcircuits.particles._diagnosis import (
     LOOKS,
@@ -72,9 +78,6 @@ N_CONCAVE = 3
 N_NEAR, N_FAR, MIN_FAR, MAX_SIZE, WIDTHS = 30, 200, 20, 5e3, (1.0, 100.0)
 # Where ascents start on the line from one mode to another.
 FRACTIONS = 0.25, 0.5, 0.75
-# Ends of ascents that are less than so many standard deviations apart, in every coordinate, are one
-# place.
-SAME_PLACE = 0.05
 # Number of chains that are followed from part to part of a density, the probability from which on
 # two of them in different parts count, and the fraction of moves between parts that is hardly any.
 MAX_FOLLOWED, LEAST_DIVIDED, HARDLY = 100, 0.1, 0.1
@@ -447,11 +450,7 @@ class SVGDProblem:
         starts = scales.transform(points_around(particles, scales, np.random.default_rng(0)))
         with np.errstate(all="ignore"):
             ascents = ascend(self._transformed(scales).score, starts)
-        ends, places = ascents.ends[ascents.arrived], []
-        while len(ends):
-            places.append(ends[0])
-            ends = ends[np.abs(ends - ends[0]).max(axis=1) > SAME_PLACE]
-        return scales.inverse_transform(np.reshape(places, (-1, ends.shape[1])))
+        return scales.inverse_transform(gather(ascents.ends[ascents.arrived])[0])
 
     def diagnose_without_chains(
         self, particles: FloatArray, metric: Metric | SparseMetric | None
@@ -464,11 +463,23 @@ class SVGDProblem:
         self, particles: FloatArray, metric: Metric | SparseMetric | None
     ) -> Diagnosis | None:
         """Compare particles with the target if it is Gaussian; None where it is not."""
-        particles, rng = particles.astype(np.float64), np.random.default_rng(0)
+        particles = particles.astype(np.float64)
+        found = self.gaussian(particles, metric)
+        if found is None:
+            return None
+        draws = _draws(found, len(particles), np.random.default_rng(0))
+        moments = Moments.exact(np.asarray(found.center), found.variances)
+        return Diagnosis.of(particles, moments, draws, WeightedDraws.of_one_mode(draws))
+
+    def gaussian(
+        self, particles: FloatArray, metric: Metric | SparseMetric | None = None
+    ) -> Metric | SparseMetric | None:
+        """Give the target as a Gaussian; None where it is not one among particles and around."""
         found = metric if isinstance(metric, SparseMetric) else self._gaussian(particles)
         if found is None:
             return None
-        draws = found.center + found.stretch(rng.standard_normal(particles.shape))
+        rng = np.random.default_rng(0)
+        draws = _draws(found, len(particles), rng)
         # The points around are those where ascents to modes would start
         points = np.concatenate([draws, points_around(particles, found, rng)])
         units = np.sqrt(found.variances)
@@ -477,10 +488,7 @@ class SVGDProblem:
         wanted = (found.center - points) / units
         size = 1.0 + np.abs(wanted).max(axis=1, keepdims=True)
         # NaN is an error, too
-        if not (np.abs(moved - wanted) <= GAUSSIAN_ERROR * size).all():
-            return None
-        moments = Moments.exact(np.asarray(found.center), found.variances)
-        return Diagnosis.of(particles, moments, draws, WeightedDraws.of_one_mode(draws))
+        return found if (np.abs(moved - wanted) <= GAUSSIAN_ERROR * size).all() else None
 
     def _gaussian(self, particles: FloatArray) -> Metric | None:
         """Give the Gaussian with the score and Hessian of the target at the mean of particles."""
@@ -555,6 +563,10 @@ class SVGDProblem:
             everyone = np.arange(self.graph.n_nodes)
             neighbors = [np.delete(everyone, node) for node in everyone]
         return RandomScopes(neighbors, self.blocks, n_neighbors=self.n_neighbors, seed=seed)
+
+
+def _draws(gaussian: Metric | SparseMetric, n: int, rng: np.random.Generator) -> FloatArray:
+    return gaussian.center + gaussian.stretch(rng.standard_normal((n, len(gaussian.center))))
 
 
 def points_around(

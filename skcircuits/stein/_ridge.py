@@ -167,16 +167,17 @@ def _leave_one_out(spectrum: _Spectrum, counts: IntArray, functions: FloatArray)
     for index, (inverse, leaning, total) in enumerate(spectrum.inverses()):
         # With the constant projected out, P = A⁻¹ - A⁻¹ 1 1ᵀ A⁻¹ / (1ᵀ A⁻¹ 1), the error of a row
         # left out is (P f)_i / P_ii and its variance s² / P_ii (Dubrule 1983).
-        projected = inverse[:, None] * targets
-        residuals = vectors @ projected
-        residuals -= np.outer(leaning, roots @ residuals / total)
+        errors = vectors @ (inverse[:, None] * targets)
+        errors -= np.outer(leaning, roots @ errors / total)
         precisions = np.maximum(
             squared_vectors @ inverse - leaning**2 / total, np.finfo(float).tiny
         )
-        squared_errors = (residuals / (precisions * roots)[:, None]) ** 2
-        squares[index] = squared_errors.mean(axis=0)
+        errors /= (precisions * roots)[:, None]
+        errors *= errors
         precisions *= counts
-        scales[index] = precisions @ squared_errors / len(counts)
+        squares[index], scales[index] = (
+            np.stack([np.ones(len(counts)), precisions]) @ errors / len(counts)
+        )
         np.maximum(scales[index], least * precisions.mean(), out=scales[index])
         deviances[index] = scales[index] / np.exp(np.log(precisions).mean())
         # On the simplex, nearly.
