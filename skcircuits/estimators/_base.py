@@ -240,8 +240,10 @@ class TableMixin:
 
     def _encode_table(self, X):
         """Encode a table by the schema, also before the fit has ended."""
-        X = self._check_table(X, reset=False)
-        return self._schema.encode(X, getattr(self, "handle_unknown", "missing"))
+        return self._encode_checked(self._check_table(X, reset=False))
+
+    def _encode_checked(self, table):
+        return self._schema.encode(table, getattr(self, "handle_unknown", "missing"))
 
     def _write_table(self, codes, schema, X, unseen=None):
         """Give the output of `transform` for X: an array, or what ``set_output`` asks for."""

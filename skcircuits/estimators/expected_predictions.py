@@ -152,7 +152,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             The class with the largest expected probability; for complete rows, the prediction of
             the classifier.
         """
-        encoded = self._read_table(X)
+        table, encoded = self._read_rows(X)
         model = last_step(self.estimator_)
         if isinstance(model, FixedThresholdClassifier | TunedThresholdClassifierCV):
             # The threshold decides about expected answers
@@ -162,11 +162,10 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         complete = ~np.isnan(encoded).any(axis=1)
         # Complete rows have the model's own labels, which need not be an argmax
         if complete.all() and len(self.estimators_) == 1:
-            return self._own_labels(self._check_table(X, reset=False))
+            return self._own_labels(table)
         method = self._responses[0]
-        predicted = self._classes_of(self._respond(X, method).mean, method)
+        predicted = self._classes_of(self._respond_to(table, encoded, method).mean, method)
         if complete.any() and len(self.estimators_) == 1:
-            table = self._check_table(X, reset=False)
             predicted[complete] = self._own_labels(_safe_indexing(table, complete))
         return predicted
 

@@ -388,9 +388,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     def _read_incomplete(self, X):
         """Encode rows; give also the observed cells that codes do not hold."""
         check_is_fitted(self)
-        X = self._check_table(X, reset=False)
-        encoded = self._schema.encode(X, self.handle_unknown)
-        return encoded, self._schema.inexact_cells(X)
+        table = self._schema.read(self._check_table(X, reset=False))
+        return self._schema.encode(table, self.handle_unknown), self._schema.inexact_cells(table)
 
     def _among_kept(self, unseen):
         index_of = {j: index for index, j in enumerate(self._kept.tolist())}

@@ -93,7 +93,9 @@ def _opened(frame: Any) -> nw.DataFrame[Any]:
 
 
 def read_columns(X: Any) -> list[RawColumn]:
-    """Cut a table into columns."""
+    """Cut a table into columns, if it is not."""
+    if isinstance(X, list):
+        return X
     if is_frame(X):
         return [_read_series(series) for series in _opened(X).iter_columns()]
     if X.dtype.kind in "mMV":
@@ -132,11 +134,14 @@ def no_numbers_or_categories(name: object, dtype: object) -> ValueError:
 
 
 def _read_series(series: nw.Series[Any]) -> RawColumn:
-    zone = _time_zone(series)
-    if zone is not None and series.dtype == nw.Unknown:
+    dtype = series.dtype  # asked once: narwhals derives it each time
+    if dtype == nw.Float64:
+        return RawColumn(series.name, series.to_numpy(), False)
+    zone = _time_zone(series, dtype)
+    if zone is not None and dtype == nw.Unknown:
         # narwhals does not know all time zones of pandas: offsets, and names with underscores
         series = nw.from_native(series.to_native().dt.tz_convert("UTC"), series_only=True)
-    dtype = series.dtype
+        dtype = series.dtype
     if dtype.is_numeric():
         # The cast turns a library's own NA into NaN
         numbers = series.cast(nw.Float64).to_numpy()
@@ -171,13 +176,13 @@ def _read_series(series: nw.Series[Any]) -> RawColumn:
     raise no_numbers_or_categories(series.name, native)
 
 
-def _time_zone(series: nw.Series[Any]) -> str | tzinfo | None:
+def _time_zone(series: nw.Series[Any], dtype: nw.dtypes.DType) -> str | tzinfo | None:
     """Name of the time zone of dates, or pandas' object where it has none."""
     if series.implementation.is_pandas_like():
         zone = getattr(series.to_native().dtype, "tz", None)
         if zone is not None:
             return zone_name(zone)
-    return getattr(series.dtype, "time_zone", None)
+    return getattr(dtype, "time_zone", None)
 
 
 def zone_name(zone: tzinfo) -> str | tzinfo:
@@ -218,7 +223,7 @@ def build_frame(columns: Mapping[Any, NDArray[Any]], like: Any, backend: str | N
     }
     # Dates are read, and come back, in universal time
     zones = {
-        name: _time_zone(known.get_column(name))
+        name: _time_zone(known.get_column(name), dtype)
         for name, dtype in restorable.items()
         if dtype.is_temporal() or dtype == nw.Unknown
     }

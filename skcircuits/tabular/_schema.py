@@ -180,6 +180,10 @@ class TableSchema:
         """Labels per column in the order of their codes, None for numbers."""
         return [column.categories for column in self.columns]
 
+    def read(self, X: Any) -> Any:
+        """Read a table for several questions: an array that is its own encoding, or columns."""
+        return X if self._takes_as_is(X) else read_columns(X)
+
     def encode(self, X: Any, handle_unknown: str = "missing", *, copy: bool = True) -> FloatArray:
         """Turn a table into floats: numbers, codes of categories, NaN where missing."""
         # The usual case: at most one copy, whatever the number of columns

@@ -584,13 +584,19 @@ class ExpectedPredictionMixin(
 
     # ------------------------------------------------------------------ answers
 
-    def _respond(self, X, method, *, with_variance=False):
-        """Predict rows: complete ones with the models, the others by expectations."""
+    def _read_rows(self, X):
+        """Check a table, and encode it."""
         check_is_fitted(self)
-        response = Response(self.estimators_, method, self._to_table)
         table = self._check_table(X, reset=False)
         # Of tables with very many rows nothing as large is made
-        encoded = self._as_read(self._schema.encode(table, self.handle_unknown, copy=False))
+        return table, self._as_read(self._schema.encode(table, self.handle_unknown, copy=False))
+
+    def _respond(self, X, method, **options):
+        return self._respond_to(*self._read_rows(X), method, **options)
+
+    def _respond_to(self, table, encoded, method, *, with_variance=False):
+        """Predict rows: complete ones with the models, the others by expectations."""
+        response = Response(self.estimators_, method, self._to_table)
         missing = np.isnan(encoded.min(axis=1))
         incomplete, complete = np.flatnonzero(missing), np.flatnonzero(~missing)
         parts = []

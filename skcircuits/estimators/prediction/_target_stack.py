@@ -22,6 +22,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from skcircuits.circuits import Circuit
 from skcircuits.estimators.automatic._comparison import stacking_weights
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
+from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, TRIAL_TOL
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.tabular import TableSchema
@@ -392,7 +393,13 @@ def _grow_trees(
 def _of_last_column(circuit: Circuit, rows: FloatArray) -> FloatArray:
     """Probabilities or mean of the last column given the others; marginal ones if impossible."""
     last = rows.shape[1] - 1
-    rows = np.where(np.isneginf(circuit.log_prob(rows))[:, None], np.nan, rows)
-    if last in circuit.cardinalities:
-        return circuit.marginals(rows)[last]
-    return circuit.expectation(rows)[:, [last]]
+
+    def answer(rows: FloatArray) -> FloatArray:
+        if last in circuit.cardinalities:
+            return circuit.marginals(rows)[last]
+        return circuit.expectation(rows)[:, [last]]
+
+    try:
+        return answer(rows)
+    except ZeroProbabilityError:
+        return answer(np.where(np.isneginf(circuit.log_prob(rows))[:, None], np.nan, rows))

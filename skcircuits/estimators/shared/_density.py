@@ -296,17 +296,20 @@ class BaseDensity(
         Circuits hold the new integers between known ones as states, whose probabilities are part of
         the sum of one.
         """
-        encoded = self._read_table(X)
+        check_is_fitted(self)
+        table = self._schema.read(self._check_table(X, reset=False))
+        encoded = self._encode_checked(table)
+        # Cells of new categories have no code
+        has_gaps = np.isnan(encoded[:, self.is_categorical_]).any()
+        unseen = self._schema.unseen_categories(table) if has_gaps else {}
+        del table
         log_density = self._log_density(encoded)
         known = self._known(encoded)
         if known is not encoded:
             is_new = np.isnan(known) & ~np.isnan(encoded)
             log_density += self._new_states.log_prob(encoded, is_new)
-        # Cells of new categories have no code: without such cells the table is read once
-        if np.isnan(encoded[:, self.is_categorical_]).any():
-            X = self._check_table(X, reset=False)  # lists have no columns
-            for column, (rows, _) in self._schema.unseen_categories(X).items():
-                log_density[rows] += self._new_states.log_masses[column]
+        for column, (rows, _) in unseen.items():
+            log_density[rows] += self._new_states.log_masses[column]
         return log_density
 
     def log_prob_unnormalized(self, X):
