@@ -345,7 +345,7 @@ class SVGDProblem:
         metric = self._sparse_metric(start, rng)
         if metric is None:
             return None
-        draws = metric.center + metric.stretch(rng.standard_normal((N_CONCAVE, start.shape[1])))
+        draws = metric.inverse_transform(rng.standard_normal((N_CONCAVE, start.shape[1])))
         # Otherwise it may represent only one of several modes.
         points = np.concatenate([start[:N_CONCAVE], draws])
         return metric if is_concave(self._probe, points, metric.standardized.scales) else None
@@ -467,7 +467,7 @@ class SVGDProblem:
         found = self.gaussian(particles, metric)
         if found is None:
             return None
-        draws = _draws(found, len(particles), np.random.default_rng(0))
+        draws = found.inverse_transform(np.random.default_rng(0).standard_normal(particles.shape))
         moments = Moments.exact(np.asarray(found.center), found.variances)
         return Diagnosis.of(particles, moments, draws, WeightedDraws.of_one_mode(draws))
 
@@ -479,7 +479,7 @@ class SVGDProblem:
         if found is None:
             return None
         rng = np.random.default_rng(0)
-        draws = _draws(found, len(particles), rng)
+        draws = found.inverse_transform(rng.standard_normal(particles.shape))
         # The points around are those where ascents to modes would start
         points = np.concatenate([draws, points_around(particles, found, rng)])
         units = np.sqrt(found.variances)
@@ -563,10 +563,6 @@ class SVGDProblem:
             everyone = np.arange(self.graph.n_nodes)
             neighbors = [np.delete(everyone, node) for node in everyone]
         return RandomScopes(neighbors, self.blocks, n_neighbors=self.n_neighbors, seed=seed)
-
-
-def _draws(gaussian: Metric | SparseMetric, n: int, rng: np.random.Generator) -> FloatArray:
-    return gaussian.center + gaussian.stretch(rng.standard_normal((n, len(gaussian.center))))
 
 
 def points_around(
