@@ -27,7 +27,7 @@ from skcircuits.estimators.shared._completion import complete_rows, predict_in_t
 from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.estimators.shared._fitting import TrainingRows
 from skcircuits.exceptions import ZeroProbabilityError, must, require_count
-from skcircuits.learning._self_masking import learn_self_masking, may_depend
+from skcircuits.learning._self_masking import learn_self_masking, may_be_self_masked
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
@@ -254,7 +254,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         # The order of the rows of a small table must not matter
         rows = training.in_canonical_order().X
         states = grouped_rows(rows, groups)
-        if not may_depend(states, grouped_cardinalities(self._schema.cardinalities, groups)):
+        sizes = grouped_cardinalities(self._schema.cardinalities, groups)
+        if not may_be_self_masked(states, sizes):  # predictions of densities take long
             return None
         _, experts, bounds, weights, _ = self._experts(self.density_)
         members = getattr(self.density_, "densities_", ())
