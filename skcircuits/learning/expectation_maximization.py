@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -263,8 +264,9 @@ class _Totals:
         # them is maximised on its own
         leaves = [statistics.estimate(pseudo_count) for _, _, statistics in self.leaves]
         inputs = tuple(
-            (units, type(layer).stack(family))
-            for (units, layer, _), family in zip(self.leaves, leaves)
+            # Input units that keep their parameters keep their layer
+            (units, layer if all(map(is_, family, own.units)) else type(layer).stack(family))
+            for (units, layer, own), family in zip(self.leaves, leaves)
         )
         log_weights = self.plan.weights.log.copy()
         for layer in self.plan.sum_layers:
