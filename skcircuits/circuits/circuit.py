@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from typing import Any, Literal
@@ -102,6 +102,11 @@ class Circuit(ImmutableMixin, Immutable):
     @cached_property
     def _list(self) -> UnitList:
         return UnitList.of(topological_order(self.root))
+
+    @property
+    def _inputs(self) -> Sequence[Unit]:
+        """The input units, for which nothing is compiled."""
+        return self._list.inputs
 
     @cached_property
     def plan(self) -> Plan:
