@@ -30,10 +30,10 @@ from skcircuits.learning.gaussian_mixture._held_out import (
 from skcircuits.learning.gaussian_mixture._learner import (
     EMSettings,
     MixtureState,
+    around_other_rows,
     go_on,
     learn_gaussian_mixture,
     start_mixtures,
-    with_bandwidth_of,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
 from skcircuits.numerics._arrays import safe_log
@@ -644,8 +644,9 @@ def _starts(
     """So many starts of a candidate; where there are many more rows, mixtures of some of them."""
     n_components, n_all = candidate.n_components, len(table.weights)
     if candidate.by_rows:
-        starts = start_mixtures(table, n_components, settings, rng, n_mixtures)
-        return [with_bandwidth_of(fit, start) for start in starts] if fit else starts
+        if fit:
+            return [around_other_rows(fit, table, settings, rng)] * n_mixtures
+        return start_mixtures(table, n_components, settings, rng, n_mixtures)
     known = [go_on(fit)] if fit is not None else []
     n_open = n_mixtures - len(known)
     if not n_open:

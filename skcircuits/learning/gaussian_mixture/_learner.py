@@ -48,6 +48,7 @@ _CLUSTER_STEPS = 10
 _CERTAINTY = 0.9  # responsibility of the cluster that a row starts in
 # Components that complete the rows of a kernel density, iterations of them, and least rows of each
 _COMPLETING, _COMPLETING_STEPS, _COMPLETING_ROWS = 8, 20, 5
+_MORE_STEPS = 3  # of such components that completed some of the rows
 _BANDWIDTH_ROWS = 400  # that suffice for the bandwidth of a kernel density around all rows
 
 
@@ -82,6 +83,7 @@ class MixtureState:
     sums: tuple[Sums, ...] = ()  # statistics that the last iteration maximised
     total_weight: float = 0.0  # of their rows
     centres: IntArray | None = None  # (K,), rows that are components, each left out of its density
+    completing: MixtureState | None = None  # of few components, which completed these rows
 
     @property
     def n_components(self) -> int:
@@ -190,8 +192,11 @@ def _begin_by_cells(table: MixtureTable, n_classes: int, settings: EMSettings) -
     return MixtureState(categories.independent, gaussians, categories)
 
 
-def with_bandwidth_of(fit: MixtureState, start: MixtureState) -> MixtureState:
-    """A kernel density around its own rows, with the bandwidth of one around others."""
+def around_other_rows(
+    fit: MixtureState, table: MixtureTable, settings: EMSettings, rng: np.random.Generator
+) -> MixtureState:
+    """A kernel density around rows of a table, with the bandwidth of one around others."""
+    start = _begin_by_rows(table, settings, rng, fit.completing)
     gaussians = cast(KernelGaussians, start.gaussians)
     categories = cast(KernelCategories, start.categories)
     return replace(
@@ -203,13 +208,18 @@ def with_bandwidth_of(fit: MixtureState, start: MixtureState) -> MixtureState:
 
 
 def _begin_by_rows(
-    table: MixtureTable, settings: EMSettings, rng: np.random.Generator
+    table: MixtureTable,
+    settings: EMSettings,
+    rng: np.random.Generator,
+    known: MixtureState | None = None,
 ) -> MixtureState:
     """A component per row, whose missing cells a mixture of few components completes."""
-    few = replace(settings, by_rows=False, n_init=1, n_spare=0, max_iter=_COMPLETING_STEPS)
+    # It goes on from one that is `known` from other rows
+    max_iter = _MORE_STEPS if known else _COMPLETING_STEPS
+    few = replace(settings, by_rows=False, n_init=1, n_spare=0, max_iter=max_iter)
     n_components = max(1, min(_COMPLETING, len(table.weights) // _COMPLETING_ROWS))
     # A kernel needs a whole row to stand on
-    *_, state = learn_gaussian_mixture(table, n_components, few, rng)
+    *_, state = learn_gaussian_mixture(table, n_components, few, rng, known and go_on(known))
     groups = group_patterns(np.isnan(table.numbers))
     numbers, _, joint = expect(state, table.numbers, table.codes, groups)
     chances, _ = posterior(joint)
@@ -219,7 +229,8 @@ def _begin_by_rows(
         tables.append(np.where(codes[:, None] < 0, chances.T @ np.exp(logs), own))
     categories = KernelCategories.around(tuple(tables), table, 0.5 * settings.pseudo_count)
     gaussians = KernelGaussians.around(numbers.mean_rows(chances), table.jitter)
-    return MixtureState(categories.row_weights, gaussians, categories, centres=table.source)
+    weights = categories.row_weights
+    return MixtureState(weights, gaussians, categories, centres=table.source, completing=state)
 
 
 def _rows_for_bandwidth(table: MixtureTable) -> MixtureTable:
