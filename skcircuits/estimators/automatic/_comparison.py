@@ -14,13 +14,11 @@ from skcircuits.learning.gaussian_mixture._candidates import TransformedMixture
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
 from skcircuits.learning.gaussian_mixture._held_out import LEAST_PROBABILITY, Answers
 from skcircuits.learning.gaussian_mixture._learner import MixtureState
-from skcircuits.learning.gaussian_mixture._table import fit_sinh_map
 
 # Weight of the prior, in held-out cells: few cells cannot distinguish densities, and equal
 # weights are hard to beat by chance
 PRIOR_CELLS = 10.0
 _PRIOR_NUMBERS = 5.0  # of one column, whose errors are in units of their own variance
-_MAP_ROWS = 300  # enough for the shape of a column
 _LEAST_VARIANCE = 1e-10  # of errors of cells, in standard units
 N_DRAWS = 2000  # of a density whose pairs of columns are compared with those of rows
 _QUANTILES = (0.25, 0.5, 0.75)
@@ -65,12 +63,6 @@ def stacking_weights(parts, prior=PRIOR_CELLS, centre=None):
     found = minimize(objective, np.log(own_prior / prior), jac=True, method="L-BFGS-B")
     weights = np.exp(found.x - found.x.max())
     return weights / weights.sum()
-
-
-def rough_sinh_map(table):
-    """Map that makes numbers nearly normal, from a few of the rows."""
-    some = slice(None, None, -(-len(table.weights) // _MAP_ROWS))
-    return fit_sinh_map(table.numbers[some], table.weights[some])
 
 
 def _in_units_of_errors(answers, weights, sinh_map):

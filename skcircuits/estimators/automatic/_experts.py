@@ -21,7 +21,6 @@ from skcircuits.estimators.automatic._comparison import (
     are_misfit,
     beside_forests,
     prior_of_column,
-    rough_sinh_map,
     stacking_weights,
 )
 from skcircuits.estimators.chow_liu import HiddenChowLiuDensity
@@ -580,7 +579,7 @@ class Trials:
 
     def _sinh_maps(self):
         """Maps that make numbers nearly normal, by column."""
-        whole = rough_sinh_map(self._table)
+        whole = self._table.rough_map
         numerical = np.flatnonzero(self._table.cardinalities == 0).tolist()
         return {
             j: SinhMap(whole.centers[[i]], whole.curvatures[[i]]) for i, j in enumerate(numerical)

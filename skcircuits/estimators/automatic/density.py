@@ -8,7 +8,6 @@ import numpy as np
 
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import TABLE_CONSTRAINTS, StrOptions, inherit_documentation
-from skcircuits.estimators.automatic._comparison import rough_sinh_map
 from skcircuits.estimators.automatic._experts import Expert, Trials, experts_for, with_histograms
 from skcircuits.estimators.shared._completion import MAX_FOREST_STATES, Forests
 from skcircuits.estimators.shared._density import (
@@ -592,15 +591,15 @@ def _own_pool(table, comparison):
     """Gaussian mixtures that need no other densities; None if others may help."""
     if not comparison.splits or pool_size(table.n_cells) < _LEAST_POOL:
         return choose_pool(table, CandidateSpace(), comparison)
-    single, is_enough = choose_single(table, CandidateSpace(), comparison)
-    if is_enough and comparison.criterion == "cells" and _is_skewed(table):
+    if comparison.criterion == "cells" and _is_skewed(table):
         return None  # neither one nor a few Gaussians show what transformed columns gain
+    single, is_enough = choose_single(table, CandidateSpace(), comparison)
     return {single: 1} if is_enough else None
 
 
 def _is_skewed(table):
     """Whether a column is much closer to a normal distribution if it is transformed."""
-    sinh_map = rough_sinh_map(table)
+    sinh_map = table.rough_map
     normal = sinh_map.normal(table.numbers)
     # nats per cell, up to the normalisation by slopes: the gain of a likelihood
     slopes = np.log(np.hypot(1.0, sinh_map.curvatures * (table.numbers - sinh_map.centers)))

@@ -31,6 +31,7 @@ _MAX_GUESS_ROWS = 5000  # rows that a first guess of the covariance sees
 _MIN_MAP_VALUES = 6  # columns of fewer stay as they are
 _MIN_MAP_GAIN = 2.0  # nats over all cells that a map must gain
 _MAX_MAP_CELLS = 1000  # that maps are compared on
+_ROUGH_ROWS = 300  # enough for the shape of a column
 # Beyond the range of the cells, in standard deviations, and quantiles within it
 _BEYOND = np.array([0.0, 0.02, 0.1, 0.3, 1.0])
 _WITHIN = (0.02, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98)
@@ -197,6 +198,12 @@ class MixtureTable:
     def category_counts(self) -> IntArray:
         """Number of categories of each categorical column, shape (q,)."""
         return self.cardinalities[self.cardinalities > 0]
+
+    @cached_property
+    def rough_map(self) -> SinhMap:
+        """Map that makes numbers nearly normal, from a few of the rows."""
+        some = slice(None, None, -(-len(self.weights) // _ROUGH_ROWS))
+        return fit_sinh_map(self.numbers[some], self.weights[some])
 
     @cached_property
     def log_scale(self) -> float:
