@@ -428,10 +428,6 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             streams = RowStreams(encoded[incomplete], self._seed if seed is None else seed)
         known = self._as_known(encoded[incomplete])
         is_categorical = self._schema.is_categorical
-        integers = np.flatnonzero(self._schema.is_integral)
-        integers = np.intersect1d(
-            integers, np.setdiff1d(circuit.variables, [*circuit.cardinalities])
-        )
         chunks = row_slices(len(incomplete), CHUNK_ROWS)
         parts = Parallel(n_jobs=self.n_jobs, prefer="threads")(
             delayed(complete_rows)(
@@ -445,7 +441,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
                 bounds,
                 weights,
                 self._masking,
-                integers,
+                np.flatnonzero(self._schema.is_integral),
                 forests,
             )
             for rows in chunks

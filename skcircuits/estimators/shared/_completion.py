@@ -97,7 +97,7 @@ def complete_rows(
     the least and the largest means by each expert, (K, d) each, or None; `column_weights` (K, d):
     of the experts' answers to each column, None for the same in all; `self_masking`: how missing
     cells differ from what the others tell, or None; `integers`: columns whose most probable cells
-    are integers though the circuit has densities there; `forests`: what else answers, or None.
+    are integers, also where the circuit has densities; `forests`: what else answers, or None.
     """
     if strategy == "mpe":
 
@@ -126,6 +126,9 @@ def complete_rows(
 
 def _most_probable(circuit, X, integers):
     """Complete rows by the best integers in some columns, if any are possible there."""
+    # Numbers that are states are integers anyway
+    numerical = np.setdiff1d(circuit.variables, [*circuit.cardinalities])
+    integers = np.intersect1d(integers, numerical)
     # No completion is less probable than the best one that is found without integers, rounded
     best = circuit.mpe(X, method="search")
     is_free = np.isnan(X[:, integers])
