@@ -108,13 +108,13 @@ def _at_points(boxes, observed, log_mass, log_evidence, may_be_exact):
     return boxes, observed, log_mass
 
 
-def at_integers(weighed, columns, model, log_evidence, schema):
-    """Divide boxes at the integers of bounded columns, so that each part has one of them."""
+def at_integers(weighed, columns, model, log_evidence):
+    """Divide boxes at bounded integers of some columns, so that each part has one of them."""
     # Draws are rounded, and so are moments: they are those of the integers, and not of a continuous
     # variable between the bounds. Columns of many integers are not divided, nor are boxes of three
     # bounded columns.
     boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
-    columns = np.setdiff1d(columns[schema.is_integral[columns]], list(model.cardinalities))
+    columns = np.setdiff1d(columns, list(model.cardinalities))
     low, high = boxes.lower[:, columns], boxes.upper[:, columns]
     is_bounded = np.isnan(observed) & ~(np.isnan(boxes.lower) & np.isnan(boxes.upper))
     # Comparisons with NaN are false: an open side is wide
@@ -421,8 +421,10 @@ class ModelUnderConditions:
     def _at_integers(self, weighed, features):
         """Weighed boxes in which features that are bounded integers have one number each."""
         columns = np.unique([feature.variable for feature in features])
-        model, schema = self._model_of(weighed), self._model_schema
-        return at_integers(weighed, columns, model, self._log_evidence, schema)
+        columns = columns[self._model_schema.is_integral[columns]]
+        if not len(columns):
+            return weighed
+        return at_integers(weighed, columns, self._model_of(weighed), self._log_evidence)
 
     def _means(self, weighed, features):
         """Means of features in each box, (n_boxes, F)."""
