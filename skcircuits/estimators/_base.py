@@ -35,7 +35,7 @@ from sklearn.utils.validation import (
 
 from skcircuits.exceptions import MAX_COUNT, must
 from skcircuits.kernels.families.base import KernelFamily
-from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._arrays import float_array, without_mask
 from skcircuits.numerics._random import as_generator
 from skcircuits.protocols import MAX_CELL
 from skcircuits.tabular import TableSchema
@@ -270,8 +270,7 @@ class TableMixin:
                 # Names that are not strings are matched by position; inner estimators need names
                 X = X.set_axis(known, axis=1)
             return X
-        if np.ma.isMaskedArray(X):
-            X = _filled_with_nan(X)
+        X = without_mask(X)
         array = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
         if array.dtype.kind in "US" and not hasattr(X, "dtype"):
             # NumPy turns the numbers of a mixed list into strings
@@ -280,6 +279,7 @@ class TableMixin:
 
     def _check_target(self, y, X, *, multi_output=False, numeric=True):
         """Validate a target, shape (n,) or, where several are allowed, (n, k)."""
+        y = without_mask(y)
         if numeric and y is not None and getattr(y, "dtype", None) in (None, np.dtype(object)):
             y = float_array(y, "y")
         y = validate_data(self, y=y, multi_output=multi_output, y_numeric=numeric)
@@ -305,11 +305,6 @@ def _as_numbers(y):
         condition = f"be at most {MAX_CELL:g} in magnitude"
         raise ValueError(must("y", condition, "Rescale it.", largest=largest))
     return y
-
-
-def _filled_with_nan(X):
-    """Mark masked cells as missing: a plain conversion would read the values under the mask."""
-    return X.astype(np.float64 if X.dtype.kind in "biuf" else object).filled(np.nan)
 
 
 def _check_not_empty(frame):

@@ -24,10 +24,10 @@ def is_number(value: object) -> bool:
 
 
 def float_array(values: Any, name: str) -> FloatArray:
-    """Make an array of floats; integers that no float can hold, and others, are refused by name."""
+    """Make an array of floats, NaN where masked; what no float can hold is refused by name."""
     _refuse_complex(values, name)
     try:
-        return np.asarray(values, dtype=np.float64)
+        return np.asarray(without_mask(values), dtype=np.float64)
     except OverflowError:
         raise ValueError(
             must(f"numbers of {name}", "be numbers that a float can hold", "Scale them down.")
@@ -38,6 +38,13 @@ def float_array(values: Any, name: str) -> FloatArray:
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(must(name, "be an array of numbers", f"It is not: {error}.")) from error
+
+
+def without_mask(values: Any) -> Any:
+    """Masked cells as missing: a plain conversion would read the values under the mask."""
+    if not np.ma.is_masked(values):
+        return values
+    return values.astype(np.float64 if values.dtype.kind in "biuf" else object).filled(np.nan)
 
 
 def _refuse_complex(values: Any, name: str) -> None:

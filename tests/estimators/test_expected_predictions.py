@@ -262,6 +262,17 @@ def test_impossible_evidence_gives_way_to_the_marginal(numbers):
 # ------------------------------------------------------------- training rows
 
 
+@pytest.mark.parametrize("dtype", [float, bool, str])
+def test_masked_targets_are_missing(dtype):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = np.ma.masked_array((X[:, 0] > 0).astype(dtype), np.arange(40) == 3)
+    model = ExpectedPredictionClassifier(LogisticRegression())
+    if dtype is float:
+        model = ExpectedPredictionRegressor(Ridge())
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.fit(X, y)
+
+
 def test_training_rows_with_missing_values_give_one_clone_per_copy(numbers):
     X, y = numbers
     incomplete = hide(X)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from skcircuits.exceptions import must
+from skcircuits.numerics._arrays import without_mask
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.tabular._columns import Column, is_missing, read_date, unknown_column
 from skcircuits.tabular._frames import is_frame
@@ -158,7 +159,7 @@ def _is_list_of_conditions(given: Any) -> bool:
 
 def _read_rows(given: Any, schema: TableSchema) -> Any:
     """Array of one row or of several."""
-    rows = given if isinstance(given, np.ndarray) else np.asarray(given, dtype=object)
+    rows = without_mask(given) if isinstance(given, np.ndarray) else np.asarray(given, object)
     if rows.ndim not in (1, 2) or rows.shape[-1] != len(schema.columns):
         condition = f"be a text, a mapping, a query or a row of {len(schema.columns)} cells"
         way_out = "Use NaN for unconstrained cells, or name columns in a mapping."

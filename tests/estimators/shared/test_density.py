@@ -71,6 +71,20 @@ def test_masked_cells_are_missing(independent_density):
         )
 
 
+def test_masked_cells_are_missing_in_queries_and_circuits():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 2)) @ [[1.0, 0.5], [0.0, 1.0]]
+    density = GaussianMixtureDensity(n_components=1).fit(X)
+    masked = np.ma.masked_array([[9.0, 1.0], [0.5, 9.0]], [[1, 0], [0, 1]])
+    rows = [[np.nan, 1.0], [0.5, np.nan]]
+    for query in (density.expectation, density.mpe, density.covariance):
+        np.testing.assert_array_equal(query(given=masked), query(given=np.array(rows)))
+        np.testing.assert_array_equal(query(given=masked[0]), query(given=np.array(rows[0])))
+    circuit = density.circuit_
+    for query in (circuit.log_prob, circuit.expectation, circuit.variance):
+        np.testing.assert_array_equal(query(masked), query(rows))
+
+
 def test_score_is_the_mean_and_criteria_count_parameters(fitted, frame):
     log_density = fitted.score_samples(frame)
     assert fitted.score(frame) == pytest.approx(log_density.mean())
