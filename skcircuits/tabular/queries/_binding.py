@@ -10,7 +10,8 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from math import prod
+from fractions import Fraction
+from math import gcd, lcm, prod
 from numbers import Real
 from typing import Any
 
@@ -230,13 +231,23 @@ class Binder:
         if not total.columns and not total.indicators:
             holds = NumberSet.union(values).contains(np.array([constant]))[0]
             return TRUE if holds else FALSE
+        factors = [own for _, own in total.columns] + [own for *_, own in total.indicators]
+        is_integral = all(_holds_integers(self._schema.columns[j]) for j, _ in total.columns)
+        unit = _common_unit(factors) if is_integral else None
         # Proportional sums are one variable: x - y > 0 and y < x
-        scale = total.columns[0][1] if total.columns else total.indicators[0][2]
-        wanted = NumberSet.union([own.before(scale, constant) for own in values])
-        columns = tuple((j, factor / scale) for j, factor in total.columns)
+        scale = factors[0] if unit is None else unit
+        values = [own.before(scale, constant) for own in values]
+        multiples = [factor / scale for factor in factors]
+        if unit is not None:
+            # Sums are integers in this unit: 0.1 i + 0.2 j <= 0.3 holds for i = j = 1
+            multiples = [float(round(own)) for own in multiples]
+            values = [own.near_integers(1.0 + abs(constant / unit)) for own in values]
+        wanted = NumberSet.union(values)
+        columns = tuple((j, own) for (j, _), own in zip(total.columns, multiples))
         if len(columns) == 1 and not total.indicators:
             return self._one_column(columns[0][0], wanted)
-        indicators = tuple((j, own, weight / scale) for j, own, weight in total.indicators)
+        weights = multiples[len(columns) :]
+        indicators = tuple((*own[:2], w) for own, w in zip(total.indicators, weights))
         return simple(Atom(Total(columns, indicators), wanted))
 
     def _one_column(self, index: int, values: NumberSet) -> Formula:
@@ -291,8 +302,30 @@ class Binder:
         raise ValueError(must("Each query in count", condition, way_out))
 
 
+def _holds_integers(column: Column) -> bool:
+    """Whether all numbers of a column are integers, also where they are categories."""
+    if column.categories is None:
+        return column.is_integral
+    numbers = column.categories.astype(float)
+    return bool((numbers == np.floor(numbers)).all())
+
+
+def _common_unit(factors: Sequence[float]) -> float | None:
+    """Largest number of which all factors are multiples as written, with the sign of the first."""
+    written = [Fraction(repr(factor)) for factor in factors]
+    whole = lcm(*(own.denominator for own in written))
+    multiples = [int(own * whole) for own in written]
+    unit = gcd(*multiples)
+    # Factors like 1/3 have no short decimals, and sums of huge multiples no exact floats
+    if max(map(abs, multiples)) > MAX_MULTIPLE * unit:
+        return None
+    return float(Fraction(unit, whole)) * (1.0 if multiples[0] > 0 else -1.0)
+
+
 # Boxes of all queries together before they are refused
 MAX_BOXES = 2**20
+# Of the common unit of factors
+MAX_MULTIPLE = 2**20
 
 
 @dataclass(frozen=True)

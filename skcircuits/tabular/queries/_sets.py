@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from math import inf, nan, nextafter
+from math import inf, isinf, nan, nextafter
+from sys import float_info
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray
+
+_ROUNDING = 16.0 * float_info.epsilon  # relative error of a few operations
 
 
 class Interval(NamedTuple):
@@ -55,6 +58,15 @@ class Interval(NamedTuple):
         if slope > 0:
             return Interval(lower, upper, self.lower_closed, self.upper_closed)
         return Interval(upper, lower, self.upper_closed, self.lower_closed)
+
+    def near_integers(self, size: float) -> Interval:
+        """The interval with bounds that are integers but for rounding of numbers of a size."""
+
+        def end(bound: float) -> float:
+            near = bound if isinf(bound) else float(round(bound))
+            return near if abs(near - bound) <= _ROUNDING * (size + abs(near)) else bound
+
+        return self._replace(lower=end(self.lower), upper=end(self.upper))
 
     def of_absolute(self) -> list[Interval]:
         """Numbers whose absolute value lies in the interval."""

@@ -53,6 +53,11 @@ QUESTIONS = {
         T[["c0", "c1", "c2"]].sum(axis=1) + (T.k > 2) + (T.m == 3)
     ).isin([1, 4]),
     "count(c0, c1, k == k, m != m, c2 or not c2) == 3": lambda T: T.c0 ^ T.c1,
+    # Floats would decide otherwise: 0.1 * 1 + 0.2 * 1 > 0.3
+    "0.1 * k + 0.2 * m <= 0.3": lambda T: T.k + 2 * T.m <= 3,
+    "-0.2 * k - 0.2 * m < -1.4": lambda T: T.k + T.m > 7,
+    "abs(0.7 * k - 0.7 * m) < 2.1": lambda T: (T.k - T.m).abs() < 3,
+    "0.1 * m + 0.1 * count(c0, c1) > 0.6": lambda T: T.m + T.c0 + T.c1 > 6,
     "k + m <= 3": lambda T: T.k + T.m <= 3,
     "sum(k, m) in [2, 5) and c0": lambda T: (T.k + T.m).between(2, 4) & T.c0,
     "2 * k - 3 * m > 1": lambda T: 2 * T.k - 3 * T.m > 1,
