@@ -98,8 +98,9 @@ def discrepancies_over(
     discrepancies, bandwidths = np.empty(len(scores)), np.empty(graph.n_kernels)
     max_kernels = max(1, BLOCK_BYTES // (8 * coordinates.shape[1]))
     for kernels, local, block in graph.blocks(max_kernels):
+        # Medians cancel nothing: they are found in the precision of the particles
+        widths = median_bandwidths(centred_rows(coordinates[local]), block)
         rows = centred_rows(coordinates[local].astype(np.float64))
-        widths = median_bandwidths(rows, block)
         moved = local[: kernels.owned.size]
         local_scores = np.ascontiguousarray(scores[moved], dtype=np.float64)
         discrepancies[moved] = coordinate_discrepancies(rows, local_scores, block, widths)
