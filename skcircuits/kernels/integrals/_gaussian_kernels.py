@@ -834,9 +834,9 @@ def _write_values(
         squares = 0.5 * np.einsum("nd,nd->n", slopes, means) - np.einsum("nq,nq->n", white, white)
         linear[i, :, -1] = smoothed.constants[patterns][pattern] - squares
         slopes -= 2.0 * np.einsum("nqd,nq->nd", roots[pattern], white)
-    # Products of many rows take less time: points are cut rather than rows
+    # Products of many rows and points take less time: points are cut only where memory asks for it
     flat, n_points = roots.reshape(-1, roots.shape[2]), points.columns.shape[1]
-    for chunk in row_slices(n_points, max(1, GAUSSIAN_BYTES // (8 * max(1, len(flat))))):
+    for chunk in row_slices(n_points, max(1, PRODUCT_BYTES // (8 * max(1, len(flat))))):
         columns = points.columns[:, chunk]
         # ½ |T s|² - ½ Σ_j weights_j s_j²: rows with one pattern have it in common
         white = (flat @ columns[:-1]).reshape(*roots.shape[:2], columns.shape[1])
