@@ -2,14 +2,15 @@
 
 E[f(x) | x_o] equals E[y | x_o] only if f is right about complete rows: if a model is overconfident
 or underfitted, its expectation is, too. Joint densities of rows and target give E[y | x_o] by
-Bayes' rule, and trees that are grown on incomplete rows learn it; their errors differ in kind. The
+Bayes' rule, and trees that are grown on incomplete rows learn it; their errors differ in kind. Of
+the densities, a component per row knows rows that are nearly alike, as in series and panels. The
 weights are learned from held-out rows, and so is an exponent of pooled probabilities, because the
 average of calibrated probabilities is underconfident. If the model minimises absolute errors,
 weights and trees do so, too: medians of skewed targets lie far from means.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from skcircuits.estimators.automatic._comparison import stacking_weights
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, TRIAL_TOL
+from skcircuits.learning.gaussian_mixture._categories import MAX_KERNEL_ROWS
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import Column
@@ -50,6 +52,8 @@ TYPES = (
 )
 N_STARTS = 3  # of densities whose answers are averaged: they end at optima that differ
 WIDE_TYPES = ({"covariance_type": "factor", "n_components": 8, "location_model": False},)
+KERNELS = {"n_components": "rows"}
+MAX_KERNEL_CELLS = 12_000  # of the rows that are components: each is compared with each row
 N_COPIES = 4  # of a row for trees: one as it is, the others with hidden cells if it is complete
 MIN_LEAF = 20  # rows
 # Small trees: predictions from incomplete rows are simple
@@ -98,7 +102,8 @@ class TrainingTargets:
 class Members:
     """Models that predict the target from incomplete rows directly."""
 
-    circuits: list[list[Circuit]]  # per start; over the columns and, as the last one, the target
+    # Of each density the circuits of all starts, over the columns and, as the last one, the target
+    circuits: list[list[Circuit]]
     trees: HistGradientBoostingClassifier | HistGradientBoostingRegressor
     bounds: tuple[float, float]  # least and largest target, or probability
 
@@ -116,8 +121,7 @@ class Members:
         if not training.n_classes:
             bounds = float(training.targets.min()), float(training.targets.max())
         trees = _grow_trees(training, may_hide, seed, n_trees)
-        circuits = [_fit_circuits(training, seed + start) for start in range(n_starts)]
-        return cls(circuits, trees, bounds)
+        return cls(_fit_circuits(training, range(seed, seed + n_starts)), trees, bounds)
 
     def answers(self, evidence: FloatArray) -> list[FloatArray]:
         """Predictions of each member, probabilities (n, k) or means (n, 1)."""
@@ -129,7 +133,7 @@ class Members:
         rows = np.column_stack([evidence, np.full(len(evidence), np.nan)])
         answers = [
             [self._within_bounds(_of_last_column(circuit, rows)) for circuit in own]
-            for own in zip(*self.circuits, strict=True)
+            for own in self.circuits
         ]
         return [np.mean(own, axis=0) for own in answers]
 
@@ -337,11 +341,21 @@ def _weights_of_medians(
     return weights
 
 
-def _fit_circuits(training: TrainingTargets, seed: int) -> list[Circuit]:
-    """Fit diverse densities of rows and target; the target is the last column."""
+def _fit_circuits(training: TrainingTargets, seeds: Iterable[int]) -> list[list[Circuit]]:
+    """Fit diverse densities of rows and target, the last column, each from several starts."""
     # Means that depend on the categories, with one covariance (linear discriminant analysis and
     # linear regression, the location model), and components that are shared by all classes
-    is_wide = (~training.schema.is_categorical).sum() > MAX_DENSE_COLUMNS
+    n_numbers = int((~training.schema.is_categorical).sum())
+    if n_numbers > MAX_DENSE_COLUMNS:
+        return [[_fit_circuit(training, seed, own) for seed in seeds] for own in WIDE_TYPES]
+    circuits = [[_fit_circuit(training, seed, own) for seed in seeds] for own in TYPES]
+    n_rows = min(MAX_KERNEL_ROWS, MAX_KERNEL_CELLS // (training.rows.shape[1] + 1))
+    # Rows are in random order
+    some = training.take(np.arange(min(n_rows, len(training.targets))))
+    return [*circuits, [_fit_circuit(some, min(seeds), KERNELS)]]
+
+
+def _fit_circuit(training: TrainingTargets, seed: int, parameters: Mapping[str, object]) -> Circuit:
     labels = np.arange(training.n_classes) if training.n_classes else None
     target = Column("target", labels, is_integral=labels is not None)
     columns = (*training.schema.columns, target)
@@ -349,12 +363,8 @@ def _fit_circuits(training: TrainingTargets, seed: int) -> list[Circuit]:
     joint = np.column_stack([training.rows, training.targets])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations suffice
-        return [
-            GaussianMixtureDensity(tol=TRIAL_TOL, random_state=seed, **parameters)
-            ._fit_encoded(joint, schema, training.weights)
-            .circuit_
-            for parameters in (WIDE_TYPES if is_wide else TYPES)
-        ]
+        density = GaussianMixtureDensity(tol=TRIAL_TOL, random_state=seed, **parameters)
+        return density._fit_encoded(joint, schema, training.weights).circuit_
 
 
 def _grow_trees(
