@@ -72,7 +72,7 @@ _MORE, _LEAST_MORE = 2.0, 3
 # Of a mixture of many components with separate covariances: rows for each, and how many at least
 # and at most
 _ROWS_PER_COMPONENT, _MANY_COMPONENTS = 60, (20, 48)
-_MAX_KERNEL_CELLS = 9000  # numbers of all rows, each of which is compared with those of others
+_MAX_KERNEL_CELLS = 40_000  # numbers of all rows, each of which is compared with those of others
 _MAX_KERNEL_PAIRS = 1_200_000  # pairs of rows times categories, where there are no numbers
 _N_PASSES = 30  # of latent trees that are chosen: more hardly gain
 # Prior mean of the weights of densities and of a forest, trees of all forests of a trial, and most
