@@ -51,6 +51,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     TransformedMixture,
     try_candidate,
 )
+from skcircuits.learning.gaussian_mixture._categories import MAX_KERNEL_CELLS, MAX_KERNEL_ROWS
 from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import (
     Predictions,
@@ -72,7 +73,6 @@ _MORE, _LEAST_MORE = 2.0, 3
 # Of a mixture of many components with separate covariances: rows for each, and how many at least
 # and at most
 _ROWS_PER_COMPONENT, _MANY_COMPONENTS = 60, (20, 48)
-_MAX_KERNEL_CELLS = 40_000  # numbers of all rows, each of which is compared with those of others
 _MAX_KERNEL_PAIRS = 1_200_000  # pairs of rows times categories, where there are no numbers
 _N_PASSES = 30  # of latent trees that are chosen: more hardly gain
 # Prior mean of the weights of densities and of a forest, trees of all forests of a trial, and most
@@ -369,7 +369,7 @@ def _mixtures_for(table, criterion, n_massive, may_transform):
         least, most = _MANY_COMPONENTS
         if n_rows >= least * _ROWS_PER_COMPONENT:
             found.append(mixture("shrunk", min(most, n_rows // _ROWS_PER_COMPONENT)))
-        if n_rows * n_numbers <= _MAX_KERNEL_CELLS:
+        if n_rows <= MAX_KERNEL_ROWS and n_rows * n_numbers <= MAX_KERNEL_CELLS:
             found.append(mixture("tied", "rows"))
     elif may_transform:
         found.append(mixture("shrunk", 16 * factor, transformation="johnson"))

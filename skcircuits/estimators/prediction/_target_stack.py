@@ -25,7 +25,7 @@ from skcircuits.estimators.automatic._comparison import stacking_weights
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, TRIAL_TOL
-from skcircuits.learning.gaussian_mixture._categories import MAX_KERNEL_ROWS
+from skcircuits.learning.gaussian_mixture._categories import MAX_KERNEL_CELLS
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import Column
@@ -53,7 +53,7 @@ TYPES = (
 N_STARTS = 3  # of densities whose answers are averaged: they end at optima that differ
 WIDE_TYPES = ({"covariance_type": "factor", "n_components": 8, "location_model": False},)
 KERNELS = {"n_components": "rows"}
-MAX_KERNEL_CELLS = 12_000  # of the rows that are components: each is compared with each row
+MOST_KERNELS = 2000  # rows that are components, each of which is compared with each row
 N_COPIES = 4  # of a row for trees: one as it is, the others with hidden cells if it is complete
 MIN_LEAF = 20  # rows
 # Small trees: predictions from incomplete rows are simple
@@ -349,7 +349,7 @@ def _fit_circuits(training: TrainingTargets, seeds: Iterable[int]) -> list[list[
     if n_numbers > MAX_DENSE_COLUMNS:
         return [[_fit_circuit(training, seed, own) for seed in seeds] for own in WIDE_TYPES]
     circuits = [[_fit_circuit(training, seed, own) for seed in seeds] for own in TYPES]
-    n_rows = min(MAX_KERNEL_ROWS, MAX_KERNEL_CELLS // (training.rows.shape[1] + 1))
+    n_rows = min(MOST_KERNELS, MAX_KERNEL_CELLS // (training.rows.shape[1] + 1))
     # Rows are in random order
     some = training.take(np.arange(min(n_rows, len(training.targets))))
     return [*circuits, [_fit_circuit(some, min(seeds), KERNELS)]]

@@ -246,6 +246,15 @@ def test_more_rows_try_more_components_to_predict_cells():
     assert most_components(5000, "log_likelihood", may_transform=False) == 8
 
 
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(5000, 8), (5001, 1), (2001, 20)])
+def test_only_as_many_rows_as_a_kernel_density_may_have_are_its_components(n_rows, n_columns):
+    numbers = np.random.default_rng(0).normal(size=(n_rows, n_columns))
+    table = MixtureTable.prepare(numbers, np.zeros(n_columns, int))
+    experts = experts_for(table, ["gaussian_mixture"], "cells")
+    by_rows = [e for e in experts if dict(e.parameters)["n_components"] == "rows"]
+    assert len(by_rows) == (n_rows == 5000)
+
+
 def test_predictions_of_cells_are_averaged_on_large_tables_too(monkeypatch):
     table = curved()
     few = AutomaticDensity(selection="cells", random_state=0).fit(table)
