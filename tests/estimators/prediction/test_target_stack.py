@@ -33,7 +33,8 @@ from skcircuits.estimators.prediction._target_stack import (
     N_TREES,
     Members,
     TrainingTargets,
-    _fit_circuits,
+    _fit_kernels,
+    _fit_mixtures,
     _grow_trees,
     _of_last_column,
     _pooled,
@@ -256,15 +257,16 @@ def test_weights_of_least_absolute_error():
     targets = signal + rng.exponential(size=2000)
     # A model of medians with errors of its own, and one of means
     answers = np.stack([signal + np.log(2.0) + 0.5 * rng.normal(size=2000), signal + 1.0])
-    found = _weights_of_medians(answers[:, :, None], targets, np.ones(2000))
+    found = _weights_of_medians(answers[:, :, None], targets, np.ones(2000), np.ones(2))
     grid = np.linspace(0.0, 1.0, 101)
     losses = np.abs(grid[:, None] * answers[0] + (1.0 - grid)[:, None] * answers[1] - targets)
     best = losses.mean(axis=1).min()
     assert np.abs(found @ answers - targets).mean() < 1.001 * best
-    squares = _weights_of(answers[:, :, None], targets, np.ones(2000))
+    squares = _weights_of(answers[:, :, None], targets, np.ones(2000), np.ones(2))
     assert np.abs(squares @ answers - targets).mean() > 1.004 * best
     # Without any error, all rows are as good
-    exact = _weights_of_medians(np.stack([targets, targets])[:, :, None], targets, np.ones(2000))
+    same = np.stack([targets, targets])[:, :, None]
+    exact = _weights_of_medians(same, targets, np.ones(2000), np.ones(2))
     np.testing.assert_allclose(exact, 0.5, rtol=1e-6)
 
 
@@ -435,7 +437,8 @@ def training(iris, request):
 
 def test_densities_answer_by_bayes_rule(training):
     """Against the density of rows and target itself: over all classes, or a fine grid."""
-    for (circuit,) in _fit_circuits(training, [0]):
+    mixtures = [own for (own,) in _fit_mixtures(training, [0])]
+    for circuit in mixtures + _fit_kernels(training, 0):
         rows = np.column_stack([training.rows[:10], np.full(10, NAN)])
         rows[:, 1] = NAN
         found = _of_last_column(circuit, rows)
@@ -465,8 +468,9 @@ def test_answers_of_several_starts_are_averaged(training):
 
 
 def test_classifiers_average_the_starts_of_their_densities(stacked):
-    # all starts of the kernel density end in one optimum
-    assert [len(own) for own in stacked._stack.members.circuits] == [3, 3, 1]
+    assert [len(own) for own in stacked._stack.members.mixtures] == [3, 3]
+    # those of the kernel density end in one optimum
+    assert len(stacked._stack.members.kernels) == 1
 
 
 def test_answers_are_no_more_extreme_than_targets(training):
@@ -512,7 +516,8 @@ def test_pools_are_halfway_between_means_and_products():
     )
 
 
-def test_weights_of_roots_have_the_least_penalised_loss():
+@pytest.mark.parametrize("prior_rows", [[1.0, 1.0, 1.0], [1.0, 0.1, 2.0]])
+def test_weights_of_roots_have_the_least_penalised_loss(prior_rows):
     """No weights of a fine grid do better."""
     rng = np.random.default_rng(0)
     answers = rng.dirichlet(np.ones(3), size=(3, 40))
@@ -522,9 +527,9 @@ def test_weights_of_roots_have_the_least_penalised_loss():
     def loss(weights):
         pooled = _pooled(weights, answers)
         right = pooled[np.arange(40), targets] / pooled.sum(axis=1)
-        return -row_weights @ np.log(right) - np.log(weights).sum()
+        return -row_weights @ np.log(right) - prior_rows @ np.log(weights)
 
-    found = _weights_of(answers, targets.astype(float), row_weights)
+    found = _weights_of(answers, targets.astype(float), row_weights, np.array(prior_rows))
     assert found.sum() == pytest.approx(1.0)
     grid = np.arange(0.02, 1.0, 0.02)
     others = [(a, b, 1.0 - a - b) for a in grid for b in grid if a + b < 0.99]
@@ -532,7 +537,7 @@ def test_weights_of_roots_have_the_least_penalised_loss():
 
 
 @pytest.mark.parametrize("is_class", [True, False], ids=["classes", "numbers"])
-def test_weights_are_equal_without_evidence_and_drawn_to_the_better(is_class):
+def test_weights_are_those_of_the_prior_without_evidence_and_drawn_to_the_better(is_class):
     truth = np.arange(500) % 2.0
 
     def answers(*rights):
@@ -542,15 +547,17 @@ def test_weights_are_equal_without_evidence_and_drawn_to_the_better(is_class):
         return np.stack(parts, axis=2)
 
     targets = truth if is_class else 1e6 + truth
-    equal = _weights_of(answers(0.4, 0.4, 0.4), targets, np.ones(500))
-    np.testing.assert_allclose(equal, 1 / 3, atol=1e-4)
-    better = _weights_of(answers(0.9, 0.1), targets, np.ones(500))
+    rows = np.ones(500)
+    for prior_rows in (np.ones(3), np.array([1.0, 1.0, 0.1])):
+        alike = _weights_of(answers(0.4, 0.4, 0.4), targets, rows, prior_rows)
+        np.testing.assert_allclose(alike, prior_rows / prior_rows.sum(), atol=1e-4)
+    better = _weights_of(answers(0.9, 0.1), targets, rows, np.ones(2))
     assert better[0] > 0.95
     # rows without weight say nothing
     half = np.repeat([1.0, 0.0], 250)
     twisted = answers(0.9, 0.1)
     twisted[:, 250:] = twisted[::-1, 250:]
-    assert _weights_of(twisted, targets, half)[0] > 0.95
+    assert _weights_of(twisted, targets, half, np.ones(2))[0] > 0.95
 
 
 @pytest.mark.parametrize("true_power", [0.5, 1.0, 3.0])
