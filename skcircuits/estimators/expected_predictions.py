@@ -27,7 +27,7 @@ from skcircuits.estimators.prediction._expected_prediction import (
 )
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import safe_log
-from skcircuits.predictions._closed_forms import last_step
+from skcircuits.predictions._closed_forms import ask, classes_of, last_step
 from skcircuits.tabular._columns import is_missing
 
 MAX_LANDMARKS = 300  # of the default classifier
@@ -44,15 +44,27 @@ def _decides_pairs(model, table, labels):
     """Tell whether labels are decided by the votes of a decision function of pairs of classes."""
     if hasattr(model, "predict_proba") or not hasattr(model, "decision_function"):
         return False
-    decisions, n_classes = model.decision_function(table), len(model.classes_)
+    decisions, classes = ask(model, "decision_function", table), classes_of(model)
+    n_classes = len(classes)
     if n_classes < 3 or decisions.shape[1] != n_classes * (n_classes - 1) // 2:
         return False
     if n_classes > 3:
         return True
     # Three classes have three pairs: the model itself knows which of both its columns are
     ways = decisions, _votes_of_pairs(decisions, n_classes)
-    largest, votes = (np.mean(model.classes_[way.argmax(axis=1)] == labels) for way in ways)
+    largest, votes = (np.mean(classes[way.argmax(axis=1)] == labels) for way in ways)
     return votes > largest
+
+
+def _check_columns(probabilities, classes, model):
+    """Refuse probabilities that do not have a column for each class of each target."""
+    several = isinstance(classes, list)
+    shapes = [own.shape for own in (probabilities if several else [probabilities])]
+    needed = [(len(own),) for own in (classes if several else [classes])]
+    if [shape[1:] for shape in shapes] != needed:
+        name = f"{type(model).__name__}.predict_proba"
+        shape = shapes if several else shapes[0]
+        raise ValueError(must(name, "have a column for each class", classes=classes, shape=shape))
 
 
 def _votes_of_pairs(decisions, n_classes):
@@ -171,7 +183,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
 
     def _own_labels(self, table):
         """Labels of the classifier; some libraries return a column for a single target."""
-        labels = self.estimator_.predict(table)
+        labels = ask(self.estimator_, "predict", table)
         has_targets = self._is_multilabel or isinstance(self.classes_, list)
         return labels if has_targets else labels.reshape(-1)
 
@@ -314,14 +326,16 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         drawn = self.circuit_.sample(N_TRIALS, random_state=0)
         rows = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
         table, (model, *_) = self._to_table(rows), models
-        labels = model.predict(table)
+        labels = ask(model, "predict", table)
         method = next((m for m in ANSWERS if hasattr(model, m)), None)
-        answers = getattr(model, method)(table) if method else labels
-        self.classes_ = model.classes_
+        answers = ask(model, method, table) if method else labels
+        self.classes_ = classes_of(model)
         # Labels that do not exclude each other have a column each in one array of answers
-        has_targets = isinstance(answers if method else model.classes_, list)
+        has_targets = isinstance(answers if method else self.classes_, list)
         columns = () if has_targets else np.shape(answers)
         self._is_multilabel = np.ndim(labels) == 2 and columns == np.shape(labels)
+        if method == "predict_proba" and not self._is_multilabel:
+            _check_columns(answers, self.classes_, model)
         self._decides_pairs = np.ndim(labels) == 1 and _decides_pairs(model, table, labels)
         return 1.0
 
@@ -436,7 +450,7 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
     def _answer_scale(self, models, y):
         drawn = self.circuit_.sample(SCALE_ROWS, random_state=0)
         drawn = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
-        answers = models[0].predict(self._to_table(drawn))
+        answers = ask(models[0], "predict", self._to_table(drawn))
         self._target_is_vector = answers.ndim == 1
         # Draws stop at an error relative to the spread of answers; a constant model needs none
         spread = np.std(answers if y is None else np.asarray(y, dtype=np.float64), axis=0)

@@ -14,8 +14,10 @@ import numpy as np
 from scipy import sparse
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import _num_samples
 
 from skcircuits.circuits import Circuit
+from skcircuits.exceptions import must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Number of complete rows on which a closed form must agree with the models, and the tolerance
@@ -108,8 +110,35 @@ class Response:
 
     def _ask(self, model: Any, table: Any) -> FloatArray:
         if self.method == "votes":
-            return _votes(model.predict(table), model.classes_)
-        return as_matrix(getattr(model, self.method)(table))
+            return _votes(ask(model, "predict", table), classes_of(model))
+        return as_matrix(ask(model, self.method, table))
+
+
+def ask(model: Any, method: str, table: Any) -> Any:
+    """Answer of a model as an array, or as a list of arrays (n, k) if it has one per target."""
+    answer = getattr(model, method)(table)
+    # Models may answer with lists, too: only those of matrices have a part per target
+    has_parts = isinstance(answer, list | tuple) and len(answer) > 0 and np.ndim(answer[0]) == 2
+    parts = [np.asarray(part) for part in (answer if has_parts else [answer])]
+    n_rows, shapes = _num_samples(table), [part.shape for part in parts]
+    if any(shape[:1] != (n_rows,) for shape in shapes):
+        condition = f"return an answer for each of {n_rows} rows"
+        shown = shapes if has_parts else shapes[0]
+        raise ValueError(must(f"{type(model).__name__}.{method}", condition, shape=shown))
+    return parts if has_parts else parts[0]
+
+
+def classes_of(model: Any) -> Any:
+    """Classes of a fitted classifier as an array, or as a list of arrays for several targets."""
+    try:
+        classes = model.classes_
+    except AttributeError as error:
+        way_out = "Let its fit store the sorted classes."
+        condition = "have classes_ once it is fitted"
+        raise AttributeError(must("estimator", condition, way_out, estimator=model)) from error
+    if isinstance(classes, list | tuple) and np.ndim(classes[0]) == 1:
+        return [np.asarray(own) for own in classes]
+    return np.asarray(classes)
 
 
 def _votes(labels: Any, classes: Any) -> FloatArray:

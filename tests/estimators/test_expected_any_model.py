@@ -6,7 +6,13 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone, is_classifier
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    RegressorMixin,
+    clone,
+    is_classifier,
+)
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyRegressor
@@ -18,7 +24,7 @@ from sklearn.ensemble import (
 )
 from sklearn.feature_selection import RFE
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.metrics import r2_score
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.multiclass import OneVsRestClassifier
@@ -330,3 +336,109 @@ def test_pipelines_that_refuse_categories_are_refused_at_once(monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             expected(model).fit(frame, y).predict(frame.assign(job=None))
+
+
+class AnswersWithLists(BaseEstimator):
+    """A model of lists, as thin wrappers of other libraries give them; its `fit` returns None."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def fit(self, X, y):
+        self.fitted_ = clone(self.model).fit(X, y)
+        if hasattr(self.fitted_, "classes_"):
+            own = self.fitted_.classes_
+            has_targets = isinstance(own, list)
+            self.classes_ = [part.tolist() for part in own] if has_targets else own.tolist()
+
+    def predict(self, X):
+        return self.fitted_.predict(X).tolist()
+
+    def predict_proba(self, X):
+        answer = self.fitted_.predict_proba(X)
+        has_targets = isinstance(answer, list)
+        return [part.tolist() for part in answer] if has_targets else answer.tolist()
+
+
+class RegressorWithLists(RegressorMixin, AnswersWithLists):
+    predict_proba = property()
+
+
+class ClassifierWithLists(ClassifierMixin, AnswersWithLists):
+    pass
+
+
+class LabelsInLists(ClassifierWithLists):
+    predict_proba = property()
+
+
+@pytest.mark.parametrize("n_targets", [1, 2])
+@pytest.mark.parametrize("of_lists", [RegressorWithLists, ClassifierWithLists, LabelsInLists])
+def test_models_may_answer_with_lists_and_fit_may_return_nothing(of_lists, n_targets):
+    """Whatever a model answers with, expectations are those of the model with arrays."""
+    X, y, incomplete = table()
+    parameters = {
+        "density": GaussianMixtureDensity(n_components=1, random_state=0),
+        "method": "draws",
+    }
+    parameters |= {"n_draws": 64, "tol": 1.0, "random_state": 0}
+    classes = np.digitize(y, np.quantile(y, [0.4, 0.7]))
+    if of_lists is RegressorWithLists:
+        wrap, model = ExpectedPredictionRegressor, LinearRegression()
+        targets = np.stack([y, -y], axis=1)
+    else:
+        wrap, model = ExpectedPredictionClassifier, LogisticRegression(max_iter=1000)
+        model = MultiOutputClassifier(model) if n_targets == 2 else model
+        targets = np.stack([np.array(["low", "mid", "top"])[classes], classes > 0], axis=1)
+    targets = targets if n_targets == 2 else targets[:, 0]
+    expected = wrap(model, **parameters).fit(X, targets)
+    found = wrap(of_lists(model), **parameters).fit(X, targets)
+    for rows in (X, incomplete):
+        assert found.predict(rows).shape == expected.predict(rows).shape
+        if of_lists is not LabelsInLists:
+            np.testing.assert_array_equal(found.predict(rows), expected.predict(rows))
+    if of_lists is ClassifierWithLists:
+        pairs = found.predict_proba(incomplete), expected.predict_proba(incomplete)
+        for own, other in zip(*pairs) if n_targets == 2 else [pairs]:
+            np.testing.assert_array_equal(own, other)
+    if of_lists is LabelsInLists:
+        np.testing.assert_array_equal(found.predict(X), expected.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda rows: rows[:-1], "predict_proba must return an answer for each of"),
+        (lambda rows: rows[:, 1], "predict_proba must have a column for each class"),
+    ],
+)
+def test_answers_of_the_wrong_shape_are_refused(answer, message):
+    """One column of two probabilities would make every incomplete row the first class."""
+
+    class Wrong(ClassifierWithLists):
+        def predict_proba(self, X):
+            return answer(self.fitted_.predict_proba(X))
+
+    X, y, _ = table()
+    wrapped = ExpectedPredictionClassifier(
+        Wrong(LogisticRegression()), density=GaussianMixtureDensity(n_components=1, random_state=0)
+    )
+    with pytest.raises(ValueError, match=message):
+        wrapped.fit(X, y > np.median(y))
+
+
+def test_a_classifier_without_classes_is_refused():
+    """The labels of expected probabilities are those of the classifier."""
+
+    class Nameless(ClassifierWithLists):
+        def fit(self, X, y):
+            super().fit(X, y)
+            del self.classes_
+
+    X, y, _ = table()
+    wrapped = ExpectedPredictionClassifier(
+        Nameless(LogisticRegression()),
+        density=GaussianMixtureDensity(n_components=1, random_state=0),
+    )
+    with pytest.raises(AttributeError, match="classes_ once it is fitted"):
+        wrapped.fit(X, y > np.median(y))

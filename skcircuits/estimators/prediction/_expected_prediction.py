@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
@@ -119,7 +119,9 @@ class StackedAnswersMixin:
             part = _safe_indexing(training.y, rows)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the fit to all rows gave them
-                return [clone(training.model).fit(table, part, **own) for table in tables]
+                return [
+                    fit_model(training.model, table, part, self._schema, own) for table in tables
+                ]
 
         try:
             # With indicators, missingness is informative, so that no further cells may be hidden
@@ -466,7 +468,8 @@ class ExpectedPredictionMixin(
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    models = [clone(model).fit(decode(rows), _safe_indexing(y, some), **own)]
+                    some_y = _safe_indexing(y, some)
+                    models = [fit_model(model, decode(rows), some_y, self._schema, own)]
             except Exception:  # too few rows for it; the fit to all rows tells what is wrong
                 return False
         is_number = ~self._schema.is_categorical

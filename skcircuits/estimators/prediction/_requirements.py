@@ -78,8 +78,9 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
 
 def fit_model(model: Any, table: Any, y: Any, schema: TableSchema, fit_params: Any) -> Any:
     """Fit a clone of a model; errors have a note on columns that models of numbers cannot read."""
+    fitted = clone(model)
     try:
-        return clone(model).fit(table, y, **fit_params)
+        fitted.fit(table, y, **fit_params)  # which need not return the model
     except (TypeError, ValueError) as error:
         words, dates = _columns_without_numbers(schema)
         kinds = {"categories": words, "dates": dates}
@@ -90,6 +91,7 @@ def fit_model(model: Any, table: Any, y: Any, schema: TableSchema, fit_params: A
                 "into numbers, unless the estimator reads them."
             )
         raise
+    return fitted
 
 
 def _columns_without_numbers(schema: TableSchema) -> tuple[list[Any], list[Any]]:
