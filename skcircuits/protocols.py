@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -27,6 +28,21 @@ class ImmutableMixin:
     def __sklearn_clone__(self) -> Self:
         """Return the object itself."""
         return self
+
+
+class WithoutCaches:
+    """Mixin of objects whose cached properties are not pickled: a pickle, and a hash of it, depends
+    on what an object is, not on what it has been asked.
+    """
+
+    def __getstate__(self) -> dict[str, object]:
+        """Omit caches, which are recomputed after unpickling."""
+        own = type(self)
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if not isinstance(getattr(own, name, None), cached_property)
+        }
 
 
 @runtime_checkable

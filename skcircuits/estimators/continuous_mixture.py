@@ -281,6 +281,12 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_mixture")
 
+    def __getstate__(self):
+        # A pickle carries the network, not the circuit that is built from it
+        state = super().__getstate__()
+        state.pop("circuit_", None)
+        return state
+
     def _add_new_integers(self, rows):
         """Keep the states: scores do without the circuit."""
 

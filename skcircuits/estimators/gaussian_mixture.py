@@ -389,6 +389,11 @@ class GaussianMixtureDensity(CircuitDensity):
                 found[j] = column.atoms, column.fractions[:-1]
         return found
 
+    def __getstate__(self):
+        # A pickle does not depend on queries: what is read from it may warn again
+        state = super().__getstate__()
+        return state | {"_misfits": None} if "_misfits" in state else state
+
     def _log_evidence(self, boxes, observed):
         if self._misfits is None:
             # Set first: the comparison asks for probabilities, too

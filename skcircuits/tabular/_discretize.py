@@ -13,7 +13,14 @@ from functools import cached_property
 import numpy as np
 
 from skcircuits.numerics._arrays import distinct_values
-from skcircuits.protocols import MAX_SCALES, MIN_RANGE, BoolArray, FloatArray, IntArray
+from skcircuits.protocols import (
+    MAX_SCALES,
+    MIN_RANGE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    WithoutCaches,
+)
 from skcircuits.tabular._schema import CategoryGroups
 from skcircuits.tabular.queries import Boxes
 
@@ -22,7 +29,7 @@ _FEW_FLOATS = 64
 
 
 @dataclass(frozen=True)
-class Discretizer:
+class Discretizer(WithoutCaches):
     """Columns of an encoded table as states.
 
     Made by `Discretizer.fit`. A categorical column keeps its codes, or has the states of groups of
@@ -238,7 +245,7 @@ _APART = 4.0
 
 
 @dataclass(frozen=True)
-class Bins:
+class Bins(WithoutCaches):
     """The states of a numerical column that is cut.
 
     Each state is a bin with a uniform density, or a point mass: a bin that holds one number and

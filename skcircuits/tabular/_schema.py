@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from skcircuits.exceptions import warn
 from skcircuits.numerics._arrays import Rows
-from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, IntArray, WithoutCaches
 from skcircuits.tabular._columns import (
     Column,
     around_constants,
@@ -52,7 +52,7 @@ _MAX_STATES = 256
 
 
 @dataclass(frozen=True)
-class TableSchema:
+class TableSchema(WithoutCaches):
     """Names, kinds and categories of the columns of a table, made by `TableSchema.learn`."""
 
     columns: tuple[Column, ...]  # in order
@@ -315,7 +315,7 @@ def _categorical_mask(
 
 
 @dataclass(frozen=True)
-class CategoryGroups:
+class CategoryGroups(WithoutCaches):
     """The state of each category (k,), rare ones grouped, numbered by their first categories."""
 
     states: IntArray

@@ -9,6 +9,7 @@ from dataclasses import is_dataclass
 from functools import cache, partial
 from numbers import Integral
 
+import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -472,6 +473,20 @@ def test_jobs_do_not_change_the_result(name, X, y):
 
 
 # ---------------------------------------------------------------------- densities
+
+
+@every_density
+def test_queries_do_not_change_what_is_pickled(name, X):
+    """Else joblib.Memory would take a density that was asked something for another one."""
+    pickled = pickle.dumps(fitted(name))
+    density, other = pickle.loads(pickled), pickle.loads(pickled)
+    density.score_samples(X)
+    density.sample(3)
+    if hasattr(density, "mpe"):
+        density.mpe(X[:3])
+        density.expectation(X[:3])
+        density.probability({0: (0.0, None)})
+    assert joblib.hash(density) == joblib.hash(other)
 
 
 @every_density

@@ -29,7 +29,6 @@ from skcircuits.circuits.structure.units import (
     INPUT,
     PRODUCT,
     SUM,
-    FrozenRecord,
     Scope,
     Unit,
     UnitList,
@@ -38,13 +37,13 @@ from skcircuits.circuits.structure.units import (
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.parallel import memory_bound_chunks
-from skcircuits.protocols import FloatArray, IntArray
+from skcircuits.protocols import FloatArray, IntArray, WithoutCaches
 
 _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(FrozenRecord):
+class Plan(WithoutCaches):
     """A compiled circuit."""
 
     source: UnitList  # the units, children before parents

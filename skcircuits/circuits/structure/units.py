@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter, is_
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import float_array, listed
-from skcircuits.protocols import BoolArray, FloatArray, ImmutableMixin, IntArray
+from skcircuits.protocols import BoolArray, FloatArray, ImmutableMixin, IntArray, WithoutCaches
 
 # Factors are kept as weights of at most this size in log space, which a float can hold.
 MAX_LOG_WEIGHT = 600.0
@@ -35,7 +35,7 @@ _Node = TypeVar("_Node")
 Scope = tuple[int, ...]
 
 
-class Immutable:
+class Immutable(WithoutCaches):
     """An object whose attributes are set once, when it is made."""
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -384,19 +384,8 @@ def depth_first(root: _Node, below: Callable[[_Node], Sequence[_Node]]) -> list[
 SUM, PRODUCT, INPUT = 0, 1, 2
 
 
-class FrozenRecord:
-    """A frozen dataclass whose caches, such as identities of units, are not pickled."""
-
-    def __getstate__(self) -> dict[str, object]:
-        return {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # A frozen record refuses to be set, even here
-        vars(self).update(state)
-
-
 @dataclass(frozen=True, eq=False)
-class UnitList(FrozenRecord):
+class UnitList(WithoutCaches):
     """Units as arrays, children before parents, without links, which would be pickled by recursion:
     ``kinds`` and ``n_children`` per unit, ``children`` per edge, ``weights`` per edge of a sum.
     """
