@@ -242,8 +242,8 @@ class ExpectedPredictionMixin(
     estimator_ : estimator
         The first of them, which is the only one if the training rows were complete.
     stacking_weights_ : ndarray of shape (1,) or (n_members,)
-        Weights of the expected predictions, of the mixtures of rows and targets, of their kernel
-        density and of the trees in the mean, for classifiers that of the square roots of
+        Weights of the expected predictions, of the mixtures of rows and targets, of the trees and,
+        if it counts, of the kernel density in the mean, for classifiers that of the square roots of
         probabilities, which is then raised to a power; ``[1.0]`` without stacking.
     method_ : str
         How rows with missing values are predicted, with the reason if there is no closed form.

@@ -58,6 +58,7 @@ MOST_KERNELS = 2000  # rows that are components, each of which is compared with 
 # much then. On 36 splits of nine tables of classes .966 times the log loss without it, but .979
 # where it is one, too.
 KERNEL_PRIOR = 0.1
+LEAST_WEIGHT = 0.05  # with a smaller one, the kernel density is left out
 N_COPIES = 4  # of a row for trees: one as it is, the others with hidden cells if it is complete
 MIN_LEAF = 20  # rows
 # Small trees: predictions from incomplete rows are simple
@@ -120,6 +121,7 @@ class Members:
         seed: int,
         n_trees: int = N_TREES[-1],
         n_starts: int = 1,
+        has_kernels: bool = True,
     ) -> "Members":
         """Learn from rows and targets: densities first, then so many trees per class."""
         bounds = 0.0, 1.0
@@ -127,33 +129,35 @@ class Members:
             bounds = float(training.targets.min()), float(training.targets.max())
         trees = _grow_trees(training, may_hide, seed, n_trees)
         mixtures = _fit_mixtures(training, range(seed, seed + n_starts))
-        return cls(mixtures, _fit_kernels(training, seed), trees, bounds)
-
-    @property
-    def prior_rows(self) -> FloatArray:
-        """Rows that the prior of each weight counts, beginning with that of the expectation."""
-        rest = [1.0] * len(self.mixtures) + [KERNEL_PRIOR] * len(self.kernels)
-        return np.array([1.0, *rest, 1.0])
+        kernels = _fit_kernels(training, seed) if has_kernels else []
+        return cls(mixtures, kernels, trees, bounds)
 
     def answers(self, evidence: FloatArray) -> list[FloatArray]:
-        """Predictions of each member, probabilities (n, k) or means (n, 1)."""
+        """Predictions of each member, probabilities (n, k) or means (n, 1), the kernels' last."""
         ask = getattr(self.trees, "predict_proba", self.trees.predict)
-        return [*self.of_circuits(evidence), self._within_bounds(ask(evidence))]
+        of_trees = self._within_bounds(ask(evidence))
+        return [*self.of_mixtures(evidence), of_trees, *self.of_kernels(evidence)]
 
-    def of_circuits(self, evidence: FloatArray) -> list[FloatArray]:
-        """Predictions of the densities, those of all starts averaged."""
-        rows = np.column_stack([evidence, np.full(len(evidence), np.nan)])
-        answers = [
-            [self._within_bounds(_of_last_column(circuit, rows)) for circuit in own]
-            for own in (*self.mixtures, *([kernels] for kernels in self.kernels))
+    def of_mixtures(self, evidence: FloatArray) -> list[FloatArray]:
+        """Predictions of the mixtures, those of all starts averaged."""
+        return [
+            np.mean([self._of_circuit(circuit, evidence) for circuit in own], axis=0)
+            for own in self.mixtures
         ]
-        return [np.mean(own, axis=0) for own in answers]
+
+    def of_kernels(self, evidence: FloatArray) -> list[FloatArray]:
+        """Predictions of the kernel density, if any."""
+        return [self._of_circuit(circuit, evidence) for circuit in self.kernels]
 
     def of_first_trees(self, evidence: FloatArray) -> FloatArray:
         """Predictions of the first 10, 15, ... trees of each class, (len(N_TREES), n, k)."""
         ask = getattr(self.trees, "staged_predict_proba", self.trees.staged_predict)
         stages = list(ask(evidence))
         return np.stack([self._within_bounds(stages[min(n, len(stages)) - 1]) for n in N_TREES])
+
+    def _of_circuit(self, circuit: Circuit, evidence: FloatArray) -> FloatArray:
+        rows = np.column_stack([evidence, np.full(len(evidence), np.nan)])
+        return self._within_bounds(_of_last_column(circuit, rows))
 
     def _within_bounds(self, answer: FloatArray) -> FloatArray:
         # The mean of a target is where the target is
@@ -205,27 +209,33 @@ def learn_stack(
         if not len(held_out):
             continue
         members = Members.fit(training.take(part), may_hide, seed)
-        answers = np.stack([expect(fit_models(part), cells), *members.of_circuits(cells)], axis=1)
+        answers = np.stack([expect(fit_models(part), cells), *members.of_mixtures(cells)], axis=1)
         trees = np.moveaxis(members.of_first_trees(cells), 0, 1)
-        answered.append((answers, trees, training.targets[held_out], training.weights[held_out]))
+        kernels = np.reshape(members.of_kernels(cells), (-1, *answers[:, 0].shape)).swapaxes(0, 1)
+        asked = training.take(held_out)
+        answered.append((answers, trees, kernels, asked.targets, asked.weights))
         # A fold costs a fit, and a few weights are decided by enough rows
         if len(answered) == MAX_FOLDS or len(answers) >= ENOUGH_ROWS:
             break
     if not answered:
         return None
-    answers, trees, targets, weights = (np.concatenate(own) for own in zip(*answered, strict=True))
+    answers, trees, kernels, targets, weights = map(np.concatenate, zip(*answered, strict=True))
     weights /= np.mean(weights)
     of_medians = training.of_medians
     losses = [weights @ _losses(own, targets, of_medians) for own in np.moveaxis(trees, 1, 0)]
     best = int(np.argmin(losses))
+    answers = np.concatenate([answers, trees[:, [best]], kernels], axis=1).swapaxes(0, 1)
+    found = _weights_of_members(answers, kernels.shape[1], targets, weights, of_medians)
+    power = 1.0
+    if training.n_classes:
+        own = _pooled(found, answers[: len(found)])
+        power = _power_of(own, targets.astype(np.intp), weights)
     few = training.take(order[:MAX_MEMBER_ROWS])
     # Posterior probabilities differ from start to start, expected numbers hardly do
     n_starts = N_STARTS if training.n_classes else 1
-    members = Members.fit(few, may_hide, seed, N_TREES[best], n_starts)
-    answers = np.moveaxis(np.concatenate([answers, trees[:, [best]]], axis=1), 1, 0)
-    if of_medians:
-        return Stack(members, _weights_of_medians(answers, targets, weights, members.prior_rows))
-    return Stack(members, *_weights_and_power(answers, targets, weights, members.prior_rows))
+    has_kernels = kernels.shape[1] > 0 and len(found) == len(answers)
+    members = Members.fit(few, may_hide, seed, N_TREES[best], n_starts, has_kernels)
+    return Stack(members, found, power)
 
 
 def _with_all_classes(training: TrainingTargets, order: IntArray) -> IntArray:
@@ -268,14 +278,24 @@ def _with_hidden_cells(rows: FloatArray, rng: np.random.Generator) -> FloatArray
     return np.where(hidden & ~np.isnan(rows).any(axis=1, keepdims=True), np.nan, rows)
 
 
-def _weights_and_power(
-    answers: FloatArray, targets: FloatArray, row_weights: FloatArray, prior_rows: FloatArray
-) -> tuple[FloatArray, float]:
-    """Weights (K,) of answers (K, n, k), and the power of their mean; 1 for numbers."""
-    weights = _weights_of(answers, targets, row_weights, prior_rows)
-    if answers.shape[2] == 1:
-        return weights, 1.0
-    return weights, _power_of(_pooled(weights, answers), targets.astype(np.intp), row_weights)
+def _weights_of_members(
+    answers: FloatArray,
+    n_kernels: int,
+    targets: FloatArray,
+    row_weights: FloatArray,
+    of_medians: bool,
+) -> FloatArray:
+    """Weights of answers (K, n, k), the last of kernel densities, without these if they are small.
+
+    Kernel densities take longest to answer.
+    """
+    n_others = len(answers) - n_kernels
+    prior_rows = np.repeat([1.0, KERNEL_PRIOR], [n_others, n_kernels])
+    weigh = _weights_of_medians if of_medians else _weights_of
+    found = weigh(answers, targets, row_weights, prior_rows)
+    if found[n_others:].sum() >= LEAST_WEIGHT:
+        return found
+    return np.asarray(found[:n_others] / found[:n_others].sum())
 
 
 def _pooled(weights: FloatArray, answers: FloatArray) -> FloatArray:
