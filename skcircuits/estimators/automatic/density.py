@@ -240,10 +240,7 @@ class AutomaticDensity(CircuitDensity):
             self.log_likelihood_ = self._mean_log_likelihood(rows)
 
     def _training_rows(self, X, sample_weight):
-        rows = super()._training_rows(X, sample_weight)
-        # Priors of candidates are in rows; weights that are no counts may have any sum, such as one
-        is_count = rows.counts is rows.weight
-        return rows if is_count else replace(rows, weight=rows.weight / rows.weight.mean())
+        return super()._training_rows(X, sample_weight).in_rows()
 
     def _add_new_integers(self, rows):
         # The densities have them already, and the columns of theirs that are codes have none

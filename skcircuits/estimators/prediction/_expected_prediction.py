@@ -52,6 +52,7 @@ from skcircuits.estimators.prediction._requirements import (
 )
 from skcircuits.estimators.prediction._target_stack import TrainingTargets, learn_stack
 from skcircuits.estimators.shared._completion import with_possible_evidence
+from skcircuits.estimators.shared._fitting import TrainingRows
 from skcircuits.exceptions import CircuitPropertyError, must, warn
 from skcircuits.parallel import row_slices
 from skcircuits.predictions import ExpectedResponse, find_closed_form
@@ -104,10 +105,11 @@ class StackedAnswersMixin:
             return None, reason
         targets, is_code = training.targets
         targets, weights = targets[:, 0], training.sample_weight
+        weights = np.ones(len(targets)) if weights is None else weights
         joint = TrainingTargets(
             training.encoded,
             targets,
-            np.ones(len(targets)) if weights is None else weights,
+            TrainingRows(training.encoded, weights).in_rows().weight,
             self._schema,
             int(targets.max()) + 1 if is_code[0] else 0,
             not is_code[0] and predicts_median(training.model),

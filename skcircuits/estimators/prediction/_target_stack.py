@@ -394,7 +394,7 @@ def _fit_kernels(training: TrainingTargets, seed: int) -> list[Circuit]:
         return []
     n_rows = min(MOST_KERNELS, MAX_KERNEL_CELLS // (training.rows.shape[1] + 1))
     # Rows are in random order
-    some = training.take(np.arange(min(n_rows, len(training.targets))))
+    some = training.take(np.flatnonzero(training.weights > 0)[:n_rows])
     return [_fit_circuit(some, seed, KERNELS)]
 
 

@@ -57,6 +57,12 @@ class TrainingRows:
         is_count = bool((self.weight == np.floor(self.weight)).all())
         return self.weight if is_count else np.ones(len(self.X))
 
+    def in_rows(self):
+        """Weights in rows, as priors are: those that are no counts may have any sum."""
+        if self.counts is self.weight:
+            return self
+        return replace(self, weight=self.weight / self.weight[self.weight > 0].mean())
+
     def as_observations(self, is_number):
         """Rows that are the same for a row of weight two and for that row twice."""
         # Copies of one row become one row: if some were held out, they would choose what repeats

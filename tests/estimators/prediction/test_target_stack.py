@@ -1,6 +1,7 @@
 """Expectations stacked with what models of incomplete rows say of the target."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, QuantileRegressor, Ridge
 from sklearn.metrics import log_loss
 from sklearn.multioutput import MultiOutputClassifier
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -371,6 +373,18 @@ def test_tables_of_categories_and_weights(iris):
     np.testing.assert_allclose(wrapped.predict_proba(nothing)[0], masses, atol=0.1)
 
 
+def test_weights_that_are_no_counts_may_have_any_sum(iris):
+    """Priors are in rows: weights of a small sum left densities and trees nothing but these."""
+    X, y = iris
+    weights = np.random.default_rng(0).random(len(y))
+
+    def answers(weights):
+        wrapped = classifier(GaussianNB()).fit(X, y, sample_weight=weights)
+        return wrapped._stack.members.answers(hide(X))
+
+    np.testing.assert_allclose(answers(1e-6 * weights), answers(weights), atol=1e-6)
+
+
 @pytest.mark.parametrize("rows", [slice(None), slice(30)], ids=["many rows", "few rows"])
 def test_regressors_are_stacked(iris, rows):
     X, y = iris[0][rows, :3], iris[0][rows, 3]
@@ -468,6 +482,15 @@ def test_densities_answer_by_bayes_rule(training):
         masses /= masses.sum(axis=1, keepdims=True)
         expected = masses if training.n_classes else masses @ grid[:, None]
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
+
+
+def test_kernels_are_around_rows_of_positive_weight(training, monkeypatch):
+    monkeypatch.setattr(_target_stack, "MOST_KERNELS", 20)
+    weights = (np.arange(len(training.targets)) >= len(training.targets) - 40).astype(float)
+    (found,) = _fit_kernels(replace(training, weights=weights), 0)
+    (expected,) = _fit_kernels(training.take(np.arange(len(weights) - 40, len(weights))), 0)
+    rows = np.column_stack([hide(training.rows), np.full(len(training.rows), NAN)])
+    np.testing.assert_array_equal(_of_last_column(found, rows), _of_last_column(expected, rows))
 
 
 def test_without_any_cell_answers_are_those_of_all_rows(training):
