@@ -53,7 +53,8 @@ TYPES = (
 N_STARTS = 3  # of densities whose answers are averaged: they end at optima that differ
 WIDE_TYPES = ({"covariance_type": "factor", "n_components": 8, "location_model": False},)
 KERNELS = {"n_components": "rows"}
-MOST_KERNELS = 2000  # rows that are components, each of which is compared with each row
+# Rows that are components, each of which is compared with each row
+MIN_KERNELS, MAX_KERNELS = 100, 2000
 # Rows that the prior of its weight counts, where it is one for the others: few tables need it, and
 # much then. On 36 splits of nine tables of classes .966 times the log loss without it, but .979
 # where it is one, too.
@@ -392,7 +393,7 @@ def _fit_kernels(training: TrainingTargets, seed: int) -> list[Circuit]:
     """Fit a density with a component per row; rows of many columns have no near ones."""
     if _is_wide(training):
         return []
-    n_rows = min(MOST_KERNELS, MAX_KERNEL_CELLS // (training.rows.shape[1] + 1))
+    n_rows = min(MAX_KERNELS, max(MIN_KERNELS, MAX_KERNEL_CELLS // (training.rows.shape[1] + 1)))
     # Rows are in random order
     some = training.take(np.flatnonzero(training.weights > 0)[:n_rows])
     return [_fit_circuit(some, seed, KERNELS)]

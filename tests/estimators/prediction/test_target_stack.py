@@ -485,7 +485,7 @@ def test_densities_answer_by_bayes_rule(training):
 
 
 def test_kernels_are_around_rows_of_positive_weight(training, monkeypatch):
-    monkeypatch.setattr(_target_stack, "MOST_KERNELS", 20)
+    monkeypatch.setattr(_target_stack, "MAX_KERNELS", 20)
     weights = (np.arange(len(training.targets)) >= len(training.targets) - 40).astype(float)
     (found,) = _fit_kernels(replace(training, weights=weights), 0)
     (expected,) = _fit_kernels(training.take(np.arange(len(weights) - 40, len(weights))), 0)
