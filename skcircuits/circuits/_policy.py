@@ -127,7 +127,7 @@ MISSING_PER_COMPONENT, PATTERNS_PER_PAIR = 3, 4
 # of the time with 30; 1.2 with three), if it has few columns: adding a matrix takes the time of
 # these (`expected_models.py components`).
 MONOMIAL_COVARIANCES, COLUMNS_PER_SUM = 8, 12
-# Share of the pairs of rows and components up to which their choice pays, as it copies their forms.
+# Fraction of pairs of rows and components up to which their choice pays, as it copies their forms.
 MAX_CHOSEN = 0.6
 # Values of piecewise polynomials held at once.
 PIECE_VALUES = 2**20

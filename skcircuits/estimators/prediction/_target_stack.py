@@ -141,14 +141,16 @@ class Members:
 
     def of_mixtures(self, evidence: FloatArray) -> list[FloatArray]:
         """Predictions of the mixtures, those of all starts averaged."""
+        rows = _with_open_target(evidence)
         return [
-            np.mean([self._of_circuit(circuit, evidence) for circuit in own], axis=0)
+            np.mean([self._of_circuit(circuit, rows) for circuit in own], axis=0)
             for own in self.mixtures
         ]
 
     def of_kernels(self, evidence: FloatArray) -> list[FloatArray]:
         """Predictions of the kernel density, if any."""
-        return [self._of_circuit(circuit, evidence) for circuit in self.kernels]
+        rows = _with_open_target(evidence)
+        return [self._of_circuit(circuit, rows) for circuit in self.kernels]
 
     def of_first_trees(self, evidence: FloatArray) -> FloatArray:
         """Predictions of the first 10, 15, ... trees of each class, (len(N_TREES), n, k)."""
@@ -156,8 +158,7 @@ class Members:
         stages = list(ask(evidence))
         return np.stack([self._within_bounds(stages[min(n, len(stages)) - 1]) for n in N_TREES])
 
-    def _of_circuit(self, circuit: Circuit, evidence: FloatArray) -> FloatArray:
-        rows = np.column_stack([evidence, np.full(len(evidence), np.nan)])
+    def _of_circuit(self, circuit: Circuit, rows: FloatArray) -> FloatArray:
         return self._within_bounds(_of_last_column(circuit, rows))
 
     def _within_bounds(self, answer: FloatArray) -> FloatArray:
@@ -234,7 +235,7 @@ def learn_stack(
     few = training.take(order[:MAX_MEMBER_ROWS])
     # Posterior probabilities differ from start to start, expected numbers hardly do
     n_starts = N_STARTS if training.n_classes else 1
-    has_kernels = kernels.shape[1] > 0 and len(found) == len(answers)
+    has_kernels = len(found) > len(answers) - kernels.shape[1]
     members = Members.fit(few, may_hide, seed, N_TREES[best], n_starts, has_kernels)
     return Stack(members, found, power)
 
@@ -446,6 +447,11 @@ def _grow_trees(
     rows = np.vstack([training.rows, *hidden])
     rows[:, np.isnan(rows).all(axis=0)] = 0.0  # trees refuse columns without any value
     return trees.fit(rows, targets[origin], None if is_even else weights[origin])
+
+
+def _with_open_target(evidence: FloatArray) -> FloatArray:
+    """Rows with a missing target as the last column."""
+    return np.column_stack([evidence, np.full(len(evidence), np.nan)])
 
 
 def _of_last_column(circuit: Circuit, rows: FloatArray) -> FloatArray:

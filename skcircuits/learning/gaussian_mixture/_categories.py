@@ -47,7 +47,7 @@ _INTERCEPT_ROWS = 1e-3
 
 #: Each row is compared with each: most rows of a kernel density.
 MAX_KERNEL_ROWS = 5000
-#: Most numbers of all rows of one that is chosen.
+#: Most numbers of all rows of one that nobody asked for.
 MAX_KERNEL_CELLS = 40_000
 _FIRST_VARIANCE = 0.25  # in standard units
 _FIRST_CHANCE = 0.3
