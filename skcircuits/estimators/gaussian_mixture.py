@@ -39,12 +39,12 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     CandidateSpace,
     Comparison,
     choose_pool,
+    grouped_columns,
     learn_pool,
     without_structure,
 )
 from skcircuits.learning.gaussian_mixture._categories import MAX_KERNEL_ROWS
 from skcircuits.learning.gaussian_mixture._factor_gaussians import FactorGaussians
-from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_more
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
 from skcircuits.tabular._columns import in_local_time

@@ -39,12 +39,8 @@ from skcircuits.circuits.structure.properties import VariableSet, mask_of
 from skcircuits.circuits.structure.units import Product, Scope, Sum, Unit
 from skcircuits.kernels.families.base import Combination, KernelStructure, Part, value_of
 from skcircuits.kernels.families.product import RBF
-from skcircuits.kernels.integrals._gaussian_kernels import (
-    MAX_EXPANDED,
-    LogExpectedRBF,
-    Selection,
-    rows_per_block,
-)
+from skcircuits.kernels.integrals._gaussian_blocks import Selection, rows_per_block
+from skcircuits.kernels.integrals._gaussian_kernels import MAX_EXPANDED, LogExpectedRBF
 from skcircuits.kernels.integrals.registry import (
     LogBlocks,
     expected_at_points,

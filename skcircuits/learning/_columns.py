@@ -54,6 +54,9 @@ MAX_GRID = 256
 # Candidates for the weight of the pseudo-rows of categories, relative to the given weight.
 PSEUDO_ROWS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 MAX_CELLS = 128
+# Most groups of numbers without point masses, and rows of each: in a mixture, every component has
+# as many parameters
+_MAX_GROUPS, _GROUP_ROWS = 8, 10.0
 # Candidates: the part of a count that stays in its cell, and how far in ranks the rest spreads.
 KEPT = (0.0, 0.3, 0.6, 0.9)
 REACHES = (0.01, 0.03, 0.1, 0.3)
@@ -445,6 +448,76 @@ class ColumnCells:
             tail_masses=probabilities[-2:].copy(),
             tail_scales=np.full(2, self._tail_scale),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedColumn:
+    """A numerical column as groups of its cells, as a categorical column has categories.
+
+    Each frequent value has a probability of its own, and so have a few groups of other numbers.
+    Within a group, numbers are distributed as in the whole table.
+    """
+
+    cells: ColumnCells
+    groups: IntArray  # (n_cells,), each point mass one of its own
+    fractions: FloatArray  # (n_cells,), probabilities given the group
+    log_density: float  # mean over left-out rows without point masses
+
+    @classmethod
+    def fit_all(
+        cls, columns: Sequence[MixedColumn], X: FloatArray, weights: FloatArray
+    ) -> list[GroupedColumn]:
+        """Group the cells of some columns of a table (n, d)."""
+        seen = [~np.isnan(X[:, c.variable]) & (weights > 0) for c in columns]
+        values = [X[own, c.variable] for c, own in zip(columns, seen, strict=True)]
+        parts = [weights[own] for own in seen]
+        cells = ColumnCells.fit_all(columns, values, parts)
+        return [cls._group(*own) for own in zip(cells, values, parts, strict=True)]
+
+    @classmethod
+    def _group(cls, cells: ColumnCells, values: FloatArray, weights: FloatArray) -> GroupedColumn:
+        """Group the cells of one column by their frequencies."""
+        n_atoms = len(cells.column.atoms)
+        codes = cells.encode(values).astype(np.intp)
+        counts = np.bincount(codes, weights, minlength=cells.n_cells).astype(np.float64)
+        # Frequencies of neighbouring cells are smoothed as in a tree with a single state
+        smoother, masses = cells.choose_smoother(counts[None], 1.0)
+        others = masses[n_atoms:-2]
+        n_groups = int(np.clip(counts[n_atoms:].sum() // _GROUP_ROWS, 1, _MAX_GROUPS))
+        ranks = (np.cumsum(others) - others / 2) / others.sum()
+        inner = np.unique(np.floor(ranks * n_groups), return_inverse=True)[1]
+        # The tails belong to the outermost groups
+        groups = np.concatenate([np.arange(n_atoms), n_atoms + inner, n_atoms + inner[[0, -1]]])
+        fractions = masses / np.bincount(groups, masses)[groups]
+        return cls(cells, groups, fractions, _mean_left_out(cells, counts, masses, smoother))
+
+    @property
+    def n_groups(self) -> int:
+        return int(self.groups.max()) + 1
+
+    def encode(self, values: FloatArray) -> FloatArray:
+        """Number the groups of values (n,); NaN where missing."""
+        cells = self.cells.encode(values)
+        return np.where(np.isnan(cells), np.nan, self.groups[np.nan_to_num(cells).astype(np.intp)])
+
+    def unit(self, probabilities: FloatArray) -> PiecewisePolynomial:
+        """The distribution with probabilities (n_groups,) of the groups."""
+        return self.cells.unit(self.cell_probabilities(probabilities))
+
+    def cell_probabilities(self, probabilities: FloatArray) -> FloatArray:
+        """Probabilities (..., n_cells) of the cells from those of the groups (..., n_groups)."""
+        return self.cells.normalized(probabilities[..., self.groups] * self.fractions)
+
+
+def _mean_left_out(
+    cells: ColumnCells, counts: FloatArray, masses: FloatArray, smoother: FloatArray
+) -> float:
+    """Mean log density of a row under the smoothed histogram of the others, (n_cells,) cells."""
+    inner = slice(len(cells.column.atoms), -2)
+    own = np.minimum(counts, 1.0) * np.diagonal(smoother)
+    likely = (counts @ smoother - own + masses)[inner] / max(counts.sum(), 1.0)
+    logs = np.log(likely) - np.log(np.diff(cells.edges))
+    return float(counts[inner] @ logs / max(counts[inner].sum(), 1e-300))
 
 
 def sharp_breaks(values: FloatArray, codes: FloatArray, weights: FloatArray) -> FloatArray:

@@ -205,7 +205,7 @@ def test_results_do_not_depend_on_the_blocks(make, monkeypatch):
         monkeypatch.setattr(f"skcircuits.kernels.expected_kernels.{name}", size)
     monkeypatch.setattr("skcircuits.kernels.expected_kernels.JOINT_COLUMNS", 3)
     for name in ("GAUSSIAN_BYTES", "PRODUCT_ROWS"):
-        monkeypatch.setattr(f"skcircuits.kernels.integrals._gaussian_kernels.{name}", 2)
+        monkeypatch.setattr(f"skcircuits.kernels.integrals._gaussian_blocks.{name}", 2)
     np.testing.assert_allclose(expected_kernel_matrix(X, **settings), gram, rtol=1e-10)
     np.testing.assert_allclose(expected_kernel_matrix(X, Y, **settings), rectangle, rtol=1e-10)
 

@@ -49,10 +49,10 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     TRIAL_TOL,
     Candidate,
     TransformedMixture,
+    grouped_columns,
     try_candidate,
 )
 from skcircuits.learning.gaussian_mixture._categories import MAX_KERNEL_CELLS, MAX_KERNEL_ROWS
-from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import (
     Predictions,
     mean_bounds,

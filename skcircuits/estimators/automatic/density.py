@@ -26,10 +26,10 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     Comparison,
     choose_pool,
     choose_single,
+    grouped_columns,
     pool_size,
 )
 from skcircuits.learning.gaussian_mixture._categories import max_cells
-from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
 from skcircuits.learning.gaussian_mixture._held_out import mean_bounds
 from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import (

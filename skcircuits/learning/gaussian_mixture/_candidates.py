@@ -4,12 +4,18 @@ Candidates are fitted to a part of the rows and evaluated on the others. The poo
 greedily with replacement (Caruana, Niculescu-Mizil, Crew and Ksikes, 2004, "Ensemble Selection
 from Libraries of Models"): one mixture of mixtures, in which the observed cells of a row determine
 the weights. A single component that is as good, up to the error of the comparison, is preferred.
+
+Numerical columns may be grouped. No Gaussian can give a single number a probability, and few have a
+shape that is uniform or has peaks at its ends: such a column needs many Gaussians, and none are
+left for it where columns nearly determine one another. With groups of its numbers, it has the right
+shape, but depends on the other columns by components alone. Which of the two is better is seen in a
+mixture of few components over transformed columns.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -18,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from skcircuits.circuits.inputs.johnson import SinhMap
-from skcircuits.learning.gaussian_mixture._full_gaussians import CovarianceType
-from skcircuits.learning.gaussian_mixture._grouping import GroupedColumn
+from skcircuits.learning._columns import GroupedColumn, PointMasses, describe_column
+from skcircuits.learning.gaussian_mixture._full_gaussians import CovarianceType, FullGaussians
 from skcircuits.learning.gaussian_mixture._held_out import (
     Criterion,
     HeldOutCells,
@@ -36,8 +42,8 @@ from skcircuits.learning.gaussian_mixture._learner import (
     start_mixtures,
 )
 from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_map
-from skcircuits.numerics._arrays import safe_log
-from skcircuits.protocols import FloatArray
+from skcircuits.numerics._arrays import logsumexp, safe_log
+from skcircuits.protocols import FloatArray, IntArray
 
 MAX_DENSE_COLUMNS = 40  # dense covariances of more columns are not tried
 _ROWS_PER_COMPONENT = 5  # at least, in the rows that candidates are fitted to
@@ -69,6 +75,10 @@ _POOL_CELLS = 30_000  # tables of more cells get a smaller pool: they need it le
 _MAX_POOL = 6
 START_ROWS = 1500  # a mixture of many more rows starts as one of these
 _FIRST_FACTORS = 4
+# Components of the mixture that shows which columns to group, rows of each, at least, iterations,
+# and rows
+_N_COMPONENTS, _COMPONENT_ROWS, _N_ITERATIONS, _MAX_ROWS = 8, 20, 20, 2000
+_MIN_GAIN = 0.02  # nats per row by which a column must gain to be grouped
 
 
 @dataclass(frozen=True)
@@ -660,3 +670,87 @@ def _starts(
         *_, state = learn_gaussian_mixture(part, n_components, settings, rng, start)
         known.append(go_on(state))
     return known
+
+
+def grouped_columns(
+    X: FloatArray,
+    weights: FloatArray,
+    cardinalities: IntArray,
+    point_masses: PointMasses,
+    histograms: bool | Collection[int],
+) -> dict[int, GroupedColumn]:
+    """The numerical columns of a table (n, d) that are grouped, by their index."""
+    # Columns with frequent values are grouped, if there may be point masses, and with `histograms`
+    # also those of the others whose shape is worth more than their dependence on other columns; or
+    # given ones of them
+    variables = np.flatnonzero(cardinalities == 0).tolist()
+    described = [describe_column(j, X[:, j], weights, 0, point_masses) for j in variables]
+    free = variables if histograms is True else histograms or ()
+    wanted = [column for column in described if column.variable in free or len(column.atoms)]
+    found = {own.cells.column.variable: own for own in GroupedColumn.fit_all(wanted, X, weights)}
+    if histograms is not True:
+        return found
+    smooth = [j for j, own in found.items() if own.cells.column.is_smooth]
+    if smooth:
+        others = np.concatenate([smooth, np.flatnonzero(cardinalities)])
+        own_shape = np.array([found[j].log_density for j in smooth])
+        for i in _better_normal(X[:, others], weights, cardinalities[others], own_shape):
+            del found[smooth[i]]
+    return found
+
+
+def _better_normal(
+    X: FloatArray, weights: FloatArray, cardinalities: IntArray, log_densities: FloatArray
+) -> list[int]:
+    """The numbers whose shape is worth less than their dependence on one another.
+
+    `X` (n, d): numbers first; `log_densities` (c,): means under histograms of the numbers. Under
+    the mixture, a component loses -log(1 - R^2) / 2 where a column no longer depends on the others.
+    Columns leave one by one, that with the largest difference first: it takes the worth of the
+    others' dependence on it along.
+    """
+    parts, n_rows, covariances, normal = _few_components(
+        X, weights, cardinalities, len(log_densities)
+    )
+    gains = log_densities - normal
+    left = np.arange(len(gains))
+    while len(left):
+        inner = covariances[:, left[:, None], left]
+        # 1 - R^2 is the inverse of the diagonals of covariance and precision
+        ratios = np.diagonal(inner, axis1=1, axis2=2) * np.diagonal(
+            np.linalg.inv(inner), axis1=1, axis2=2
+        )
+        # Of independent columns, -log(1 - R^2) of n rows is one n-th for each other column
+        chance = (len(left) - 1) * parts @ (1.0 / n_rows)
+        difference = gains[left] - 0.5 * np.maximum(parts @ np.log(ratios) - chance, 0.0)
+        if difference.max() < _MIN_GAIN:
+            break
+        left = np.delete(left, difference.argmax())
+    return [int(i) for i in left]
+
+
+def _few_components(
+    X: FloatArray, weights: FloatArray, cardinalities: IntArray, n_numbers: int
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Few components over transformed columns: weights, counts, covariances, log densities (c,)."""
+    some = np.flatnonzero(weights > 0)
+    some = some[:: 1 + len(some) // _MAX_ROWS]
+    X, weights = X[some].copy(), weights[some]
+    numbers = X[:, :n_numbers].copy()
+    sinh_map = fit_sinh_map(numbers, weights)
+    X[:, :n_numbers] = sinh_map.normal(numbers)
+    table = MixtureTable.prepare(X, cardinalities, weights)
+    n_components = int(np.clip(len(some) // _COMPONENT_ROWS, 1, _N_COMPONENTS))
+    settings = EMSettings("shrunk", n_init=1, max_iter=_N_ITERATIONS)
+    *_, state = learn_gaussian_mixture(table, n_components, settings, np.random.default_rng(0))
+    assert isinstance(state.gaussians, FullGaussians)
+    means, covariances = state.gaussians.in_units(table.location, table.scale)
+    variances = np.diagonal(covariances, axis1=1, axis2=2)
+    offsets = np.nan_to_num(X[:, :n_numbers])[:, None] - means
+    logs = -0.5 * (np.square(offsets) / variances + np.log(2.0 * np.pi * variances))
+    logs = logsumexp((logs + np.log(state.weights)[:, None]).transpose(1, 0, 2))
+    logs -= np.log(np.hypot(1.0, sinh_map.curvatures * (numbers - sinh_map.centers)))
+    seen = ~np.isnan(numbers) * weights[:, None]
+    log_densities = (seen * np.nan_to_num(logs)).sum(axis=0)
+    n_rows = state.weights * table.total_weight + state.gaussians.strength
+    return state.weights, n_rows, covariances, log_densities / np.maximum(seen.sum(axis=0), 1e-300)

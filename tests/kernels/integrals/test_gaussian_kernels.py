@@ -4,6 +4,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from skcircuits.circuits.inputs._gaussian_integrals import log_density
 from skcircuits.circuits.inputs.factor_gaussian import FactorStack
+from skcircuits.kernels.integrals._gaussian_blocks import dense_blocks
 from skcircuits.kernels.integrals._gaussian_kernels import (
     LogExpectedRBF,
     log_expected_rbf,
@@ -49,7 +50,7 @@ def test_forms_as_norms_and_as_products_of_pairs(way, scale, monkeypatch):
     limits = {"MISSING_PER_COMPONENT": 0 if way == "norms" else 100, "COLUMNS_PER_SUM": 100}
     limits |= {"MONOMIAL_COVARIANCES": 1 if way == "monomials" else 100}
     for name, value in {**limits, "PATTERN_BYTES": 2000, "PATTERNS_PER_PAIR": 1}.items():
-        monkeypatch.setattr(f"{log_expected_rbf.__module__}.{name}", value)
+        monkeypatch.setattr(f"{dense_blocks.__module__}.{name}", value)
     own, X = random_stack(3, 5), random_rows(60, 5, 0.5)
     points, gammas = (
         np.random.default_rng(2).normal(size=(7, 5)),
@@ -107,7 +108,7 @@ def test_components_without_weight_are_left_out(has_monomials, gamma, shape, mon
     limits = {"MONOMIAL_COVARIANCES": 1 if has_monomials else 100, "COLUMNS_PER_SUM": 100}
     limits |= {"MISSING_PER_COMPONENT": 100, "PATTERNS_PER_PAIR": 0, "PATTERN_BYTES": 20_000}
     for name, value in limits.items():
-        monkeypatch.setattr(f"{log_expected_rbf.__module__}.{name}", value)
+        monkeypatch.setattr(f"{dense_blocks.__module__}.{name}", value)
     rng, gammas = np.random.default_rng(0), np.full(5, gamma)
     gammas[0] = 0.3
     covariances = random_stack(6, 5).covariances[: None if shape is None else 2]

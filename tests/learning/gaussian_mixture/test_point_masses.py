@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skcircuits.circuits import Circuit
-from skcircuits.learning.gaussian_mixture._grouping import grouped_columns
+from skcircuits.learning.gaussian_mixture._candidates import grouped_columns
 
 RNG = np.random.default_rng(0)
 
