@@ -7,6 +7,7 @@ in `skcircuits.estimators.shared._fitting`.
 
 import inspect
 import re
+from contextvars import ContextVar
 from functools import wraps
 from numbers import Integral, Number
 
@@ -60,6 +61,7 @@ __all__ = [
     "feature_names",
     "fit_context",
     "inherit_documentation",
+    "is_inner_fit",
     "make_generator",
     "ovr_decision_function",
     "route_fit_parameters",
@@ -96,6 +98,14 @@ MEMORY_ADVICE = (
 )
 
 
+_n_fits = ContextVar("_n_fits", default=0)
+
+
+def is_inner_fit():
+    """Whether a fit runs within a fit of another estimator."""
+    return _n_fits.get() > 1
+
+
 def fit_context(fit):
     """Decorate a fit: it validates parameters, and succeeds or leaves the estimator as it was."""
     # What a fit grows in place (`_grown_in_place`, names of attributes) is dropped if it fails.
@@ -105,6 +115,7 @@ def fit_context(fit):
     @wraps(fit)
     def fit_or_restore(self, *args, **kwargs):
         before = dict(vars(self))
+        outside = _n_fits.set(_n_fits.get() + 1)
         try:
             return checked(self, *args, **kwargs)
         except BaseException as error:
@@ -115,6 +126,8 @@ def fit_context(fit):
             if isinstance(error, MemoryError) and not getattr(error, "__notes__", None):
                 error.add_note(MEMORY_ADVICE)
             raise
+        finally:
+            _n_fits.reset(outside)
 
     return fit_or_restore
 

@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from skcircuits.estimators._base import Interval, fit_context
+from skcircuits.estimators._base import Interval, fit_context, is_inner_fit
 from skcircuits.exceptions import warn
 from skcircuits.learning._columns import FEW_VALUES, HEAVY_FRACTION
 from skcircuits.numerics._arrays import distinct_values
@@ -250,7 +250,8 @@ def drive(
     fit runs several loops; `X` (n, d) are the encoded rows, for callbacks.
 
     Before the first step has ended, Ctrl-C and numerical errors are raised; later the best state
-    so far is returned with a ConvergenceWarning, as when `max_iter` came before convergence.
+    so far is returned with a ConvergenceWarning, as when `max_iter` came before convergence. In a
+    fit within another one Ctrl-C is always raised: it ends the fit that the user has called.
     """
     keeper = _Keeper(score, tol, n_iter_no_change)
     tasks = _Tasks(estimator, max_iter, X, context)
@@ -265,7 +266,8 @@ def drive(
             result.finished = finish(result.state)
         result.converged |= tasks.learner_ended
     except (KeyboardInterrupt, FloatingPointError) as error:
-        if result.state is None:
+        ends_all = isinstance(error, KeyboardInterrupt) and is_inner_fit()
+        if result.state is None or ends_all:
             raise
         result.converged = False
         reason = f"broke down ({error})" if str(error) else "was interrupted"

@@ -9,7 +9,9 @@ from sklearn.callback import CallbackSupportMixin, ProgressBar, ScoringMonitor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
+from skcircuits import CircuitImputer, GaussianMixtureDensity, StackingDensity
 from skcircuits.estimators._base import MEMORY_ADVICE, TableMixin, fit_context
+from skcircuits.estimators.shared import _fitting
 from skcircuits.estimators.shared._fitting import TrainingRows, drive
 
 
@@ -104,6 +106,33 @@ def test_interrupt_keeps_the_best_state():
 def test_interrupt_before_the_first_step_is_an_interrupt():
     with pytest.raises(KeyboardInterrupt):
         Learner([interrupt]).fit(X)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda own: CircuitImputer(density=own), lambda own: StackingDensity([("own", own)])],
+    ids=["imputer", "stack"],
+)
+def test_an_interrupt_ends_the_fit_that_was_called_not_only_one_within(make, monkeypatch):
+    n_steps, take = [], _fitting._Keeper.take
+
+    def interrupted(keeper, state):
+        take(keeper, state)
+        n_steps.append(1)
+        if len(n_steps) == 2:
+            raise KeyboardInterrupt
+
+    table = np.random.default_rng(0).normal(size=(50, 2))
+    table[::5, 0] = np.nan
+    density = GaussianMixtureDensity(n_components=2, random_state=0)
+    monkeypatch.setattr(_fitting._Keeper, "take", interrupted)
+    outer = make(density)
+    with pytest.raises(KeyboardInterrupt):
+        outer.fit(table)
+    assert not hasattr(outer, "n_features_in_")
+    n_steps.clear()
+    with pytest.warns(ConvergenceWarning, match="was interrupted"):
+        density.fit(table)  # on its own it keeps the best
 
 
 def test_where_memory_ends_the_error_says_what_needs_less():
