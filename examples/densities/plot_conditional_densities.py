@@ -44,7 +44,7 @@ for name, given in conditions.items():
     lower, upper = wages.interval(0.8, "wage", kind="highest_density")
     height = -0.004 * len(ax.lines)
     ax.plot([lower, upper], [height, height], color=line.get_color())
-# The intervals lie below zero, where no density is
+# Intervals are drawn below the axis of the densities
 ax.set(xlabel="wage per hour", ylabel="density per unit of wage", yticks=[0.0, 0.05, 0.1, 0.15])
 ax.set_title("Wages, with the shortest 80 % intervals")
 ax.legend()

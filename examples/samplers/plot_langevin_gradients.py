@@ -65,7 +65,7 @@ for ax, what, exact in [
     (axes[1], "sd", truth.std(axis=0)),
 ]:
     ax.axvline(0.0, color="0.7", lw=1)
-    ax.plot(summary[f"raw_{what}"] - exact, names, "o", label="chain as it came")
+    ax.plot(summary[f"raw_{what}"] - exact, names, "o", label="unweighted chain")
     ax.plot(summary[what] - exact, names, "s", label="weighted")
     ax.set_xlabel(f"error of the {'mean' if what == 'mean' else 'standard deviation'}")
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
