@@ -17,6 +17,7 @@ WHICH = {
         ("analyse several completions", "pool, pool_models"),
     ],
     "Query a table": [
+        ("no preference", "AutomaticDensity"),
         ("numerical or mixed columns", "GaussianMixtureDensity"),
         ("mostly categories", "HiddenChowLiuDensity"),
         ("skewed, point masses, intervals", "WMISPNDensity"),
@@ -31,7 +32,7 @@ WHICH = {
     ],
 }
 WHICH_DENSITY = {
-    "No preference": [("a table, up to ten thousand rows", "AutomaticDensity")],
+    "No preference": [("up to 400,000 cells and 60 columns", "AutomaticDensity")],
     "Numerical or mixed columns": [
         ("imputation, prediction, sampling", "GaussianMixtureDensity"),
         ("few rows, many categories", "GaussianMixtureDensity(location_model=True)"),
