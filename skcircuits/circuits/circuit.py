@@ -201,8 +201,8 @@ class Circuit(ImmutableMixin, Immutable):
         Raises
         ------
         CircuitPropertyError
-            If there are input units other than ``Gaussian`` and ``MultivariateGaussian``, or
-            if cells are NaN and the circuit is not smooth and decomposable.
+            If there are input units other than ``Gaussian``, ``MultivariateGaussian`` and
+            ``FactorGaussian``, or if cells are NaN and the circuit is not smooth and decomposable.
 
         Notes
         -----

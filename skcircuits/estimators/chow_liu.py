@@ -71,8 +71,8 @@ class ChowLiuDensity(DiscreteDensity):
 
     Notes
     -----
-    In columns of integers with few distinct values, every value is a state. Other numerical columns
-    are divided into quantile bins with a uniform density, the outermost further where the density
+    In columns of at most 32 distinct integers, every value is a state. Other numerical columns are
+    divided into quantile bins with a uniform density, the outermost further where the density
     falls, so that scores are densities in the original units. On each side of the observed range
     lies an exponential tail whose probability is about 1 / (n_rows + 1), so that no number is
     impossible. A value that many rows have, such as zero in a column of debts, is a further state:

@@ -75,13 +75,15 @@ class ExpectedPredictionSVR(
         Inverse strength of the regularisation.
     epsilon : float, default=0.1
         Half width of the tube in which errors have no penalty, in units of y.
-    density : "auto", density estimator or Circuit, default="auto"
+    density : "auto", name of a density, density estimator or Circuit, default="auto"
         Distribution of the rows. ``"auto"`` is a `HiddenChowLiuDensity` if all columns hold
         categories or few (at most ten) frequent integers. For any other table it is a
-        `GaussianMixtureDensity` that is chosen by the errors on hidden cells, from at most 200,000
-        rows (with diagonal covariances for ``kernel="laplacian"``, which has no closed form for
-        other covariances); see ``density_``. An estimator is cloned and fitted to X. A circuit with
-        one variable per column is used as it is.
+        `GaussianMixtureDensity` of at most eight components that is chosen by the errors on hidden
+        cells, from at most 200,000 rows (with diagonal covariances for ``kernel="laplacian"``,
+        which has no closed form for other covariances); see ``density_``. Names are
+        ``"gaussian_mixture"``, ``"latent_tree"``, ``"wmispn"``, ``"chow_liu"`` and ``"strudel"``.
+        An estimator is cloned and fitted to X. A circuit with one variable per column is used as it
+        is.
     memory : str or object with the joblib.Memory interface, default=None
         Cache for the fitted density, so that a grid search over ``C`` learns it only once.
     tol : float, default=1e-3

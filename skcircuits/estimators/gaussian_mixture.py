@@ -78,11 +78,11 @@ class GaussianMixtureDensity(CircuitDensity):
         Number of components of each mixture. ``"auto"`` chooses it on held-out rows. ``"bic"``
         tries 1, 2, ... up to `max_components` and selects the number with the lowest Bayesian
         information criterion, stopping when the criterion has increased twice in a row. ``"rows"``
-        is a kernel density estimate with one component per training row. All its components share
-        one covariance and, for each categorical column, the probability that a category differs
-        from that of the row; both maximise the leave-one-out likelihood [4]_, of 400 rows if
-        there are more. On small tables, it follows curved structure that few components cannot
-        represent.
+        is a kernel density estimate with one component per training row, for tables of at most
+        5,000 different rows. All its components share one covariance and, for each categorical
+        column, the probability that a category differs from that of the row; both maximise the
+        leave-one-out likelihood [4]_, of 400 rows if there are more. On small tables, it follows
+        curved structure that few components cannot represent.
     covariance_type : {"auto", "full", "shrunk", "tied", "factor", "diag"}, default="auto"
         Type of the covariances of the numerical columns.
 
@@ -294,7 +294,7 @@ class GaussianMixtureDensity(CircuitDensity):
         The first batch, with at least ten rows for each component, is fitted as by `fit`. It
         determines which columns are categorical, the number and the type of the components, their
         prior and the probability of new categories. Later batches, and batches after a `fit`, are
-        used once, for one iteration of on-line expectation maximisation [4]_.
+        used once, for one iteration of on-line expectation maximisation [1]_.
 
         Parameters
         ----------
@@ -319,7 +319,7 @@ class GaussianMixtureDensity(CircuitDensity):
 
         References
         ----------
-        .. [4] Cappé and Moulines, "On-line Expectation-Maximization Algorithm for Latent Data
+        .. [1] Cappé and Moulines, "On-line Expectation-Maximization Algorithm for Latent Data
            Models", Journal of the Royal Statistical Society B 71, 2009.
 
         Examples

@@ -54,17 +54,21 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
     ----------
     density : "auto", name of a density, density estimator or Circuit, default="auto"
         Distribution of the rows. ``"auto"`` compares families of densities by how well they predict
-        hidden cells, and learns from at most 200,000 rows; see ``density_``. An estimator is cloned
-        and fitted to X. A circuit with one variable per column is used as it is.
+        hidden cells (`AutomaticDensity`), and learns from at most 200,000 rows; see ``density_``.
+        Without comparison it is a `HiddenChowLiuDensity` if every numerical column holds few (at
+        most ten) frequent integers, and for tables of categories alone with more than 400,000 cells
+        or 60 columns. Names are ``"gaussian_mixture"``, ``"latent_tree"``, ``"wmispn"``,
+        ``"chow_liu"`` and ``"strudel"``. An estimator is cloned and fitted to X. A circuit with one
+        variable per column is used as it is.
     strategy : {"mean", "mpe", "sample"}, default="mean"
         How missing values are imputed.
 
         - ``"mean"``: the conditional mean, or the most probable category in categorical columns. If
           ``density="auto"`` averages the means of several densities, each mean is restricted to the
-          observed range of the column, extended by one standard deviation. Categories, and numbers
-          in tables of at most 40 columns, are then also predicted by random trees from the other
-          cells, with missing ones at their means and most probable categories; held-out cells
-          determine the weight of these answers.
+          observed range of the column, extended by one standard deviation. Columns of at most 100
+          categories, and numbers in tables of at most 40 columns, are then also predicted by random
+          trees from the other cells, with missing ones at their means and most probable categories;
+          held-out cells determine the weight of these answers.
         - ``"mpe"``: the jointly most probable completion. It is exact if the circuit is
           deterministic. Otherwise it is the best completion of a search, which starts from the
           largest terms of the sums.

@@ -60,8 +60,8 @@ class WMISPNDensity(CircuitDensity):
         columns of a group. Each pair is tested at alpha divided by the number of pairs. In tables
         of a few hundred rows, tests with a small value overlook dependence. ``"auto"`` chooses the
         value among 0.01, 0.1 and 0.5 that maximises the likelihood of held-out rows in three-fold
-        cross-validation (0.01 for tables of more than 2000 rows); the fit takes about six times as
-        long.
+        cross-validation (0.01 for tables of more than 2000 rows or of a single column); the fit
+        takes about five times as long.
     min_samples_split : "auto", int or float, default="auto"
         Minimum number of rows, or fraction of all rows, of a group that is split further.
         ``"auto"`` is a quarter of a per cent of all rows, at least 10.

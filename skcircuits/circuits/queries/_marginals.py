@@ -95,7 +95,7 @@ def require_gradients(plan: Plan) -> None:
         raise CircuitPropertyError(
             must(
                 "input units of a circuit",
-                "be Gaussian or MultivariateGaussian for a gradient of the log density",
+                "be normally distributed for a gradient of the log density",
                 "Remove the variables of other units by condition() or marginalize(); "
                 "GaussianMixtureDensity learns numerical tables with such units.",
                 input_units=sorted(families),

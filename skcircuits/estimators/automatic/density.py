@@ -62,10 +62,10 @@ class AutomaticDensity(CircuitDensity):
     most five candidates go on, those with the largest weights in a mixture of all. The weights that
     are best for these together are learned by stacking [1]_ and shrunk towards equal weights. The
     candidates with relevant weights are fitted to all rows and combined into one mixture, whose
-    queries are exact. Large tables, and numerical tables that are described by a single Gaussian,
-    get Gaussian mixtures only. Of other numerical tables, latent trees and sum-product networks are
-    candidates if log densities are compared and the distribution of a column under the Gaussian
-    mixtures differs from that of the rows.
+    queries are exact. Tables of more than 400,000 cells or 60 columns, and numerical tables that
+    are described by a single Gaussian, get Gaussian mixtures only. Of other numerical tables,
+    latent trees and sum-product networks are candidates if log densities are compared and the
+    distribution of a column under the Gaussian mixtures differs from that of the rows.
 
     If log densities are compared, a value that many rows have, such as zero in a column of debts
     or a level of a scale, has a positive probability in all families
@@ -94,17 +94,17 @@ class AutomaticDensity(CircuitDensity):
         standard deviation. On tables of at most 10,000 rows, all densities represent a numerical
         column of two values by the probabilities of these values, and its predicted mean follows
         from them, unless combinations of such columns and of the categories are too many for
-        location models. The candidates include, on small tables, mixtures with one component per
-        row, and on tables of many rows mixtures of up to 48 components with separate covariances;
-        latent trees, of few and of many states, are candidates only on tables without numbers.
-        Means (in tables of at most 40 columns) and probabilities of categories are averaged with
-        those of random trees over the other columns, which know interactions of several columns,
-        and thresholds. On tables with ordered categories, the candidates include a single Gaussian
-        to which the codes of these are numbers; a category then has the probability of the numbers
-        that round to its code. One of two location models is fitted to transformed columns. Tables
-        of numbers with a skewed column get transformed candidates even if a single Gaussian
-        suffices. In each column, squared errors count relative to their variance, which grows with
-        the number in skewed columns.
+        location models. The candidates include, on tables of at most 5,000 rows and 40,000 numbers,
+        mixtures with one component per row, and from 1,200 rows on mixtures of up to 48 components
+        with separate covariances; latent trees, of few and of many states, are candidates only on
+        tables without numbers. Means (in tables of at most 40 columns) and probabilities of
+        categories are averaged with those of random trees over the other columns, which know
+        interactions of several columns, and thresholds. On tables with ordered categories, the
+        candidates include a single Gaussian to which the codes of these are numbers; a category
+        then has the probability of the numbers that round to its code. One of two location models
+        is fitted to transformed columns. Tables of numbers with a skewed column get transformed
+        candidates even if a single Gaussian suffices. In each column, squared errors count relative
+        to their variance, which grows with the number in skewed columns.
     random_state : int, RandomState or None, default=None
         Controls the randomness of the initialisations and of the held-out rows.
     n_jobs : int, default=None

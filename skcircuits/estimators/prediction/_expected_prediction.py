@@ -198,16 +198,18 @@ class ExpectedPredictionMixin(
 
     Parameters
     ----------
-    density : "auto", density estimator or Circuit, default="auto"
-        Distribution of the rows. ``"auto"`` chooses a density from at most 200,000 rows of the
-        table. An estimator is cloned and fitted to X. A circuit with one variable per column is
-        used as it is.
+    density : "auto", name of a density, density estimator or Circuit, default="auto"
+        Distribution of the rows. ``"auto"`` is a `HiddenChowLiuDensity` if all columns hold
+        categories or few (at most ten) frequent integers. For any other table it is a
+        `GaussianMixtureDensity` that is chosen by the errors on hidden cells. It learns from at
+        most 200,000 rows; see ``density_``. Names are ``"gaussian_mixture"``, ``"latent_tree"``,
+        ``"wmispn"``, ``"chow_liu"`` and ``"strudel"``. An estimator is cloned and fitted to X. A
+        circuit with one variable per column is used as it is.
     stacking : bool, default=True
-        Whether the predictions for rows with missing values are a weighted mean (for classifiers,
-        of square roots of probabilities) of the expected predictions, the predictions of two
-        Gaussian mixtures of rows and targets, and those of boosted trees that are grown on rows
-        with missing cells. For classifiers, the probabilities of each mixture are averages over
-        three starts of its fit. The weights are learned from held-out training rows [1]_, by
+        Whether the predictions for rows with missing values are weighted means (for classifiers, of
+        square roots of probabilities) of the expected predictions and those of models that predict
+        the target from incomplete rows: two Gaussian mixtures and a kernel density of rows and
+        targets, and boosted trees. The weights are learned from held-out training rows [1]_, by
         absolute errors for models that minimise these. This requires up to two further fits of the
         model, to subsets of at most 3000 rows. Stacking is used only if ``density`` is ``"auto"``
         or a name, the model is not frozen and predicts no quantile, there is a single target, and a
@@ -244,9 +246,8 @@ class ExpectedPredictionMixin(
     estimator_ : estimator
         The first of them, which is the only one if the training rows were complete.
     stacking_weights_ : ndarray of shape (1,) or (n_members,)
-        Weights of the expected predictions, of the mixtures of rows and targets, of the trees and,
-        if it counts, of the kernel density in the mean, for classifiers that of the square roots of
-        probabilities, which is then raised to a power; ``[1.0]`` without stacking.
+        Weights in the stacked mean: of the expected predictions, of each mixture, of the trees and,
+        unless its weight would be below 0.05, of the kernel density. ``[1.0]`` without stacking.
     method_ : str
         How rows with missing values are predicted, with the reason if there is no closed form.
     """
