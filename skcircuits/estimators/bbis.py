@@ -92,10 +92,12 @@ class BBISWeighter(
         times the number of variables. With the Barker operator, it is combined with the identity
         for the log probability, to which such a wide kernel is hardly sensitive.
     operator : {"auto", "barker", "difference", "langevin"}, default="auto"
-        The Stein operator. ``"auto"`` is "barker" for categorical and "langevin" for continuous
-        targets. "difference" is the published operator. Its ratios are unbounded, so that its
-        weights are worse than uniform ones for targets whose probabilities vary strongly between
-        neighbouring states.
+        The Stein operator: by which function the target enters. "barker" uses
+        ``p(x') / (p(x) + p(x'))`` for neighbouring states, "difference" the ratios
+        ``p(x') / p(x)``, and "langevin" the gradient of the log density. ``"auto"`` is "barker" for
+        categorical and "langevin" for continuous targets. "difference" is the published operator.
+        Its ratios are unbounded, so that its weights are worse than uniform ones for targets whose
+        probabilities vary strongly between neighbouring states.
     regularization : "auto" or float, default="auto"
         Ridge penalty of the weights, relative to the mean diagonal and divided by the number of
         equal samples. ``"auto"`` predicts single and pairwise marginals (coordinates and their
@@ -115,7 +117,8 @@ class BBISWeighter(
         Variables that are summed out exactly: a fraction of all variables, which are drawn at
         random (fewer if this would take long), or their indices. The target must be a factor graph.
     shared_subset : bool, default=True
-        Whether the random subset of variables is drawn once for all samples, or for each sample.
+        Whether the random subset of variables is drawn once for all samples, or for each sample,
+        which is possible if all joint states of the variables fit into memory.
     n_components : "auto", int or None, default="auto"
         Rank of an approximation of the Gram matrix, for large numbers of samples. None computes the
         complete Gram matrix. ``"auto"`` is 300 for more than 5000 distinct samples.
@@ -245,22 +248,23 @@ class BBISWeighter(
         Warns
         -----
         UserWarning
-            If the target has zeros next to the samples, if single marginals are wrong by more than
-            0.1 (according to the exact ones of circuits and of graphs of small width, by more than
-            as many draws of the target, or if their mean squared error or mean Hellinger distance
-            is larger than without weights; to all of up to 4096
-            states; or else to the probable states that a search finds, if they hold most of the
-            probability), if few samples carry nearly all of the weight (or
-            would do so without the uniform weights), if all samples of a density are equal, if
-            their weighted means or variances are wrong (by .3 standard deviations, or by a factor
-            of 1.5, according to chains from the samples or weighted draws from all modes; where
-            `gradients` are given, if Stein's identity for variances does not hold) or cannot be
-            compared, as the target is known at the samples alone, if the samples lie in parts of
-            the density between which nothing moves, so that the weights of the parts are about
-            those of the samples, if the weights
-            hardly bring the samples closer to the target, or if its score is not the gradient of
-            its log density or depends on other rows, or if its density does not vanish at the ends
-            of its support.
+            - If the target has zeros next to the samples.
+            - If single marginals are wrong by more than 0.1: beside all of up to 4096 states, the
+              probable states that a search finds, if they hold most of the probability, or the
+              exact marginals of circuits and of graphs of small width (there only by more than as
+              many draws of the target, or if the mean squared error or the mean Hellinger distance
+              is larger than without weights).
+            - If few samples carry nearly all of the weight, or would do so without the uniform
+              weights, or if the weights hardly bring the samples closer to the target.
+            - If all samples of a density are equal.
+            - If weighted means or variances of a density are wrong, by .3 standard deviations or by
+              a factor of 1.5, according to chains from the samples or weighted draws from all
+              modes (with `gradients`, according to Stein's identity for variances), or cannot be
+              compared, as the target is known at the samples alone.
+            - If the samples lie in parts of the density between which nothing moves, so that the
+              weights of the parts are about those of the samples.
+            - If the score of the target is not the gradient of its log density or depends on other
+              rows, or if its density does not vanish at the ends of its support.
         """
         X, draws = self._read_draws(X)
         samples = refuse_missing(self._learn_table(X), self)

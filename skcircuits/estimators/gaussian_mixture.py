@@ -136,7 +136,8 @@ class GaussianMixtureDensity(CircuitDensity):
         Weight of the prior of each component, in rows: this number of rows at the mean of a single
         component, and half as many with its frequencies of categories.
     n_init : int, default=1
-        Number of initialisations of each restart; the best one after ten iterations is continued.
+        Number of initialisations of each restart; only the best one after ten iterations goes on,
+        whereas the restarts of `pool` are kept beside each other.
     max_iter : int, default=200
         Maximum number of iterations of one mixture.
     tol : float, default=1e-3
