@@ -28,7 +28,7 @@ ABOUT = {
     "GaussianMixtureDensity": ("EM over the missing cells", "all; no exact mpe"),
     "AutomaticDensity": ("as its candidates", "all; no exact mpe"),
     "HiddenChowLiuDensity": ("EM over the missing cells", "all; no exact mpe"),
-    "WMISPNDensity": ("left out of tests and leaves", "all; no exact mpe"),
+    "WMISPNDensity": ("structure from observed cells, parameters by EM", "all; no exact mpe"),
     "ChowLiuDensity": ("EM over the missing cells", "all, exact mpe"),
     "StrudelDensity": ("structure on completed rows, weights by EM", "all, exact mpe"),
     "ContinuousMixtureDensity": ("completed rows", "all; no exact mpe"),

@@ -216,8 +216,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows. None gives equal weights. Rows of weight zero are as good as
-            absent, except that their categories are known.
+            Weights of the rows. None gives equal weights. Rows of weight zero are
+            ignored, except that their categories are known.
 
         Returns
         -------
