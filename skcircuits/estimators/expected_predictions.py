@@ -432,6 +432,8 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
         ConvergenceWarning
             If the standard error of the mean, or of the standard deviation, is above `tol` after
             `n_draws` draws.
+        UserWarning
+            If the observed values of some rows have probability zero under the density.
         """
         moments = self._respond(X, "predict", with_variance=return_std)
         mean = self._in_shape_of_target(moments.mean)

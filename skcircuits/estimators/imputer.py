@@ -223,6 +223,12 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         -------
         CircuitImputer
             The fitted imputer.
+
+        Warns
+        -----
+        UserWarning
+            If columns have no observed cell and are dropped, or if most rows have a category of
+            their own in some column.
         """
         weights = None if sample_weight is None else check_weights(sample_weight, X)
         encoded = self._learn_density(X, self.missing_values, weights)
@@ -298,6 +304,11 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         ndarray or dataframe of shape (n_samples, n_features_out)
             An array (of dtype object if categories are not numbers), or a dataframe with the dtypes
             of the fitted one if requested by ``set_output``.
+
+        Warns
+        -----
+        UserWarning
+            If the observed cells of some rows have probability zero.
         """
         encoded, unseen = self._read_incomplete(X)
         completed = self._complete(self.density_, encoded, self.strategy)[0][:, self._kept]

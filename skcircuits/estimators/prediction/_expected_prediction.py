@@ -371,6 +371,18 @@ class ExpectedPredictionMixin(
         -------
         self
             The fitted model.
+
+        Raises
+        ------
+        CircuitPropertyError
+            If ``method="exact"`` and the model has no closed form under the density.
+
+        Warns
+        -----
+        UserWarning
+            If columns have no observed value, on which predictions do not depend; if most rows have
+            a category of their own in some column; or if the model cannot be fitted to a subset of
+            the rows, so that expectations are not stacked.
         """
         training = self._fit_models(X, y, sample_weight, fit_params)
         self._stack, self._unstacked = self._learn_stack(training)

@@ -205,6 +205,14 @@ class ValidationMixin:
         -------
         object
             The fitted estimator.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If `max_iter` iterations do not suffice, or if Ctrl-C ends the fit, which then keeps the
+            best parameters so far.
+        UserWarning
+            If most rows have a category of their own in some column.
         """
         return self._fit(X, sample_weight, X_val)
 

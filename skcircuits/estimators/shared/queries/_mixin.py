@@ -106,6 +106,14 @@ class QueriesMixin(ModelUnderConditions):
             too many boxes.
         CircuitPropertyError
             If the model has no exact answer to the query.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If bounds cannot be refined until they differ by `tol`.
+        UserWarning
+            If a Gaussian mixture spreads a value that many rows have over its neighbours (see its
+            `point_masses`), so that the answer is inaccurate.
         """
         require_choice("exact", "bounds", "estimate", method=method)
         if method == "bounds":
