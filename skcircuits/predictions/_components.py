@@ -380,14 +380,18 @@ def score_parts(
             )
 
 
-def few_combinations(additive: AdditiveFunction, X: FloatArray) -> BoolArray:
+def few_combinations(components: GaussianComponents, X: FloatArray) -> BoolArray:
     """Tell where categories can be missing in few ways only, shape (n,)."""
-    # Products of many numbers of states overflow, sums of logarithms do not
-    total = np.zeros(len(X))
-    for j, table in additive.tables.items():
-        # A table of zeros needs no combinations, but costs no more than others
-        total += np.where(np.isnan(X[:, j]), np.log(len(table)), 0.0)
-    return np.asarray(total <= np.log(MAX_COMBINATIONS) + 1e-9)
+    return n_combinations(components, X) <= MAX_COMBINATIONS
+
+
+def n_combinations(components: GaussianComponents, X: FloatArray) -> FloatArray:
+    """Number of combinations of the missing categories of rows, shape (n,)."""
+    result = np.ones(len(X))
+    with np.errstate(over="ignore"):
+        for j, table in components.tables.items():
+            result *= np.where(np.isnan(X[:, j]), table.shape[1], 1)
+    return result
 
 
 def _combinations(

@@ -212,7 +212,8 @@ def test_polynomials_of_degree_two(interaction_only):
     assert form.name == "polynomial of degree two", reason
     X = np.array(INCOMPLETE_NUMBERS)
     covered = form.covers(rows_of(X), with_variance=False)
-    assert covered.tolist() == (~np.isnan(X[:, 2])).tolist()
+    # Where only categories are missing, all completions are few
+    assert covered.tolist() == np.isnan(X[:, :2]).any(axis=1).tolist()
     assert_exact(form, problem, [*X[covered], [NAN, 0.5, 1.0], [NAN, NAN, 1.0]])
 
 
@@ -230,7 +231,7 @@ def test_polynomials_of_degree_three_have_exact_means(model):
     problem = problem_of(train(model, circuit), circuit)
     form, reason = find_closed_form(problem)
     assert form.name == "polynomial of degree three", reason
-    X = [[0.3, NAN, 1.0], [NAN, NAN, 2.0]]
+    X = [[0.3, NAN, 1.0], [NAN, NAN, 2.0], [NAN, 0.2, NAN], [NAN, NAN, NAN]]
     assert_exact(form, problem, X, with_variance=False)
     assert not form.covers(rows_of(X), with_variance=True).any()
 
@@ -288,7 +289,7 @@ def test_other_functions_of_degree_two(model, method):
     problem = problem_of(train(model, circuit, n_classes=n_classes), circuit, method)
     form, reason = find_closed_form(problem)
     assert form.name == "polynomial of degree two", reason
-    assert_exact(form, problem, [[0.3, NAN, 1.0], [NAN, NAN, 2.0]])
+    assert_exact(form, problem, [[0.3, NAN, 1.0], [NAN, NAN, 2.0], [NAN, 0.2, NAN], [NAN] * 3])
 
 
 @pytest.mark.parametrize("strategy", ["prior", "most_frequent", "stratified"])

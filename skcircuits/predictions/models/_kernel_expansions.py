@@ -523,7 +523,7 @@ class ProjectedExpansion:
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Rows that miss few categories and are not very far from all points."""
-        covered = is_plainly_missing(rows) & few_combinations(self.features, rows.evidence)
+        covered = is_plainly_missing(rows) & few_combinations(self.components, rows.evidence)
         if with_variance:
             # Missing categories would need the variance of every combination of them
             covered &= ~np.isnan(rows.evidence[:, list(self.features.tables)]).any(axis=1)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from sklearn.neighbors import NearestCentroid
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR
 
 from skcircuits.circuits import Circuit
+from skcircuits.numerics._patterns import group_patterns
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
     Expectation,
@@ -39,7 +42,12 @@ from skcircuits.predictions._closed_forms import (
     steps_of,
     transformed,
 )
-from skcircuits.predictions._components import AdditiveFunction, GaussianComponents, probe
+from skcircuits.predictions._components import (
+    AdditiveFunction,
+    GaussianComponents,
+    n_combinations,
+    probe,
+)
 from skcircuits.predictions.models._kernel_expansions import build_expansion, nystroem_form
 from skcircuits.predictions.models._links import (
     BOTH,
@@ -95,6 +103,8 @@ LOG_LINEAR = (
 # Degree of polynomials whose means are exact by sigma points; their differences must vanish
 # relative to the size of the values
 MAX_DEGREE, POLYNOMIAL = 3, 1e-9
+# Points of a row that misses categories: as many answers of the model as elsewhere for completions
+MAX_POINTS = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,8 +254,8 @@ class PolynomialForm:
     For a Gaussian with covariance V = WᵀW over m cells, the average over the 2 m points mean
     ± sqrt(m) w_i, w_i the rows of W, has the same moments up to the third. The points on either
     side of the mean give the slope g of a function of degree two, whose variance is |W g|² + ½
-    |W H Wᵀ|² with the matrix H of its second derivatives. Rows that miss categories have no closed
-    form here.
+    |W H Wᵀ|² with the matrix H of its second derivatives. Missing categories are independent of the
+    numbers within a component: their combinations are components, too.
 
     `curvature` (p, p, k): H, or None if it is not the same everywhere.
     """
@@ -268,14 +278,30 @@ class PolynomialForm:
         return 2 * (n_numbers + 1) * self.components.bytes_per_row
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
-        """Rows that miss numbers only."""
+        """Rows that miss numbers, and categories only where the points are few."""
         if with_variance and self.curvature is None:
             return np.zeros(len(rows), dtype=bool)
-        has_categories = ~np.isnan(rows.cells[:, list(self.components.tables)]).any(axis=1)
-        return is_plainly_missing(rows) & has_categories
+        n_numbers = np.isnan(rows.cells[:, self.components.columns]).sum(axis=1)
+        n_cases = n_combinations(self.components, rows.evidence)
+        is_short = 2 * n_numbers * len(self.components) * n_cases <= MAX_POINTS
+        return is_plainly_missing(rows) & (n_numbers > 0) & ((n_cases == 1) | is_short)
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
+        categories = np.array(sorted(self.components.tables), dtype=np.intp)
+        parts = []
+        for group in group_patterns(np.isnan(rows.cells[:, categories])):
+            for number, missing in enumerate(group.missing):
+                own = np.asarray(group.rows[group.pattern == number])
+                found = self._missing_categories(rows.take(own), categories[missing], with_variance)
+                parts.append((own, found))
+        return Expectation.put_together(len(rows), parts)
+
+    def _missing_categories(
+        self, rows: IncompleteRows, categories: IntArray, with_variance: bool
+    ) -> Expectation:
+        """Moments of rows that miss the same categories."""
         conditioned = self.components.conditioned(rows.evidence)
+        tables = [self.components.tables[j] for j in categories.tolist()]
         parts = []
         for block in conditioned.blocks:
             group = block.group
@@ -283,16 +309,24 @@ class PolynomialForm:
             roots = block.roots.reshape(size, size, len(self.components), -1)
             steps = np.sqrt(size) * roots[..., group.pattern].transpose(0, 2, 3, 1)
             columns = self.components.columns[group.missing[group.pattern]]
-            answers = self._at_points(rows.cells, conditioned.means, group.rows, columns, steps)
-            weights = conditioned.weights[:, group.rows, None]
-            means = answers.mean(axis=(0, 1))  # (K, n, k)
-            mean = (weights * means).sum(axis=0)
+            spread: FloatArray | float = 0.0
+            if with_variance:
+                spread = self._variance_of_squares(roots, group.missing)[:, group.pattern]
+            weights, means, variances, cells = [], [], [], rows.cells.copy()
+            for states in product(*(range(table.shape[1]) for table in tables)):
+                cells[:, categories] = states
+                answers = self._at_points(cells, conditioned.means, group.rows, columns, steps)
+                slopes = (answers[0] - answers[1]) / (2.0 * np.sqrt(size))
+                mass = prod(table[:, s] for table, s in zip(tables, states))
+                weights.append((conditioned.weights[:, group.rows].T * mass).T[..., None])
+                means.append(answers.mean(axis=(0, 1)))  # (K, n, k)
+                variances.append(np.square(slopes).sum(axis=0) + spread)
+            weight, inner = np.concatenate(weights), np.concatenate(means)
+            mean = (weight * inner).sum(axis=0)
             variance = None
             if with_variance:
-                slopes = (answers[0] - answers[1]) / (2.0 * np.sqrt(size))
-                inner = np.square(slopes).sum(axis=0)
-                inner += self._variance_of_squares(roots, group.missing)[:, group.pattern]
-                variance = (weights * (inner + np.square(means - mean))).sum(axis=0)
+                variance = np.concatenate(variances) + np.square(inner - mean)
+                variance = (weight * variance).sum(axis=0)
             parts.append((group.rows, Expectation.exact(mean, variance)))
         return Expectation.put_together(len(rows), parts)
 

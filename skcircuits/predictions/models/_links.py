@@ -134,7 +134,7 @@ class LinkForm:
         # The variance of a sum needs the covariances of its terms
         if with_variance and (np.count_nonzero(self.coefficients, axis=0) > 1).any():
             return np.zeros(len(rows), dtype=bool)
-        covered = is_plainly_missing(rows) & few_combinations(self.additive, rows.evidence)
+        covered = is_plainly_missing(rows) & few_combinations(self.components, rows.evidence)
         if self.link.covers is not None:
             chosen = np.flatnonzero(covered)
             for part in score_parts(self.additive, self.components, rows.evidence[chosen]):
@@ -379,7 +379,7 @@ class SoftmaxForm:
     def n_terms(self, rows: IncompleteRows, *, with_variance: bool) -> FloatArray:
         """Number of answers, nodes times classes, of all components and combinations."""
         result = np.full(len(rows), np.inf)
-        covered = is_plainly_missing(rows) & few_combinations(self.additive, rows.evidence)
+        covered = is_plainly_missing(rows) & few_combinations(self.components, rows.evidence)
         chosen = np.flatnonzero(covered)
         for part in self._parts(rows.evidence[chosen]):
             n_nodes = self._n_nodes(part.variances[:, 0]).prod(axis=-1, dtype=float)
