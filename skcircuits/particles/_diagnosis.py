@@ -236,10 +236,17 @@ class Diagnosis:
 
     def corrected(self) -> FloatArray:
         """The states, moved to the means and variances found, which are known better, (n, d)."""
+        found = self.moments
+        # Vague moments that do not contradict those of the particles are no better: a single chain
+        # far out in a heavy tail would change them
+        is_kept = self.unmixed & ~self.doubtful
+        own_variance = self.variance_ratio * found.variance
+        own_mean = found.mean + self.shift * np.sqrt(found.variance)
+        variance = np.where(is_kept, own_variance, found.variance)
         centered = self.states - self.states.mean(axis=0)
         spread = centered.std(axis=0)
-        scale = np.sqrt(self.moments.variance) / np.where(spread > 0, spread, 1.0)
-        return self.moments.mean + centered * scale
+        scale = np.sqrt(variance) / np.where(spread > 0, spread, 1.0)
+        return np.where(is_kept, own_mean, found.mean) + centered * scale
 
     def faults(
         self, where: BoolArray | None = None, names: Sequence[str] | None = None

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from skcircuits.graphical import GaussianMRF
-from skcircuits.particles._diagnosis import Chains, diagnose
+from skcircuits.particles._diagnosis import Chains, Diagnosis, Moments, diagnose
 from skcircuits.particles._metric import DiagonalMetric, Metric
 
 
@@ -97,3 +97,18 @@ def test_chains_that_do_not_mix_are_told():
     start = start + 0.1 * np.random.default_rng(0).normal(size=start.shape)
     found = diagnose(score, start, None, np.random.default_rng(0), n_looks=1)
     assert found.unmixed.all()
+
+
+def test_vague_moments_that_agree_with_the_particles_do_not_change_them():
+    rng = np.random.default_rng(0)
+    particles, states = rng.normal(size=(2, 30, 3))
+    # The second variance is that of a chain far out in a tail; the third is wrong, and clearly so
+    variance = particles.var(axis=0) * [1.0, 1.3, 4.0]
+    moments = Moments(np.zeros(3), np.full(3, 0.05), variance, variance * [0.02, 0.5, 0.05])
+    found = Diagnosis.of(particles, moments, states)
+    corrected = found.corrected()
+    np.testing.assert_array_equal(found.unmixed, [False, True, False])
+    np.testing.assert_allclose(corrected.var(axis=0) / particles.var(axis=0), [1.0, 1.0, 4.0])
+    np.testing.assert_allclose(
+        corrected.mean(axis=0), [0.0, particles[:, 1].mean(), 0.0], atol=1e-12
+    )
