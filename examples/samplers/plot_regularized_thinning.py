@@ -44,7 +44,8 @@ chain = np.concatenate([chain, rng.uniform(-1, 1, size=(100, 2))])  # on the way
 # %%
 # Sixty states with either criterion
 # ----------------------------------
-# The left mode has a fifth of the mass of the target, but half of the states of the chain.
+# The left mode has a fifth of the mass of the target, but half of the states of the chain. Weights
+# keep such fractions, and `fit` warns that they are wrong.
 
 weighter = BBISWeighter(target=from_function(log_density, score)).fit(chain)
 choices = {

@@ -37,11 +37,11 @@ network = SensorNetwork.simulate(
 # %%
 # Localise it
 # -----------
-# Distances along the graph give an initial estimate, and particles start scattered around it. Steps
+# Distances along the graph give an initial estimate, and fifty particles start around it. Steps
 # should be short compared with the width of the posterior, which is a few hundredths here.
 
 guess = network.estimate_positions()
-start = guess + 0.1 * rng.normal(size=(100, guess.size))
+start = guess + 0.1 * rng.normal(size=(50, guess.size))
 sampler = GraphicalSVGDSampler(target=network, step_size=0.02, random_state=0).fit(start)
 layouts = sampler.particles_.reshape(-1, n_sensors, 2)
 
