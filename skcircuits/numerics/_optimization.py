@@ -233,7 +233,7 @@ def ascend(
     x, slopes = starts[rows], slopes[rows]
     # Steps, changes of slopes (n, d) and rates (n,), the oldest first; a rate of zero is not used.
     memory: list[Difference] = []
-    scales, lengths = np.ones(len(x)), np.ones(len(x))
+    scales, lengths, is_concave = np.ones(len(x)), np.ones(len(x)), np.ones(len(x), dtype=bool)
     for _ in range(n_steps):
         move = _direction(slopes, memory, scales)
         rise = _products(move, slopes)
@@ -243,7 +243,7 @@ def ascend(
             kept = ~is_there
             rows, x, slopes, move, rise = rows[kept], x[kept], slopes[kept], move[kept], rise[kept]
             memory = [(step[kept], change[kept], rate[kept]) for step, change, rate in memory]
-            scales, lengths = scales[kept], lengths[kept]
+            scales, lengths, is_concave = scales[kept], lengths[kept], is_concave[kept]
         if not len(x):
             break
         size = np.linalg.norm(move, axis=1)
@@ -252,14 +252,17 @@ def ascend(
         ahead = x + move
         slopes_ahead = score(ahead)
         rise_ahead = _products(move, slopes_ahead)
-        # Without the density itself: the slope along a step may change its sign, if it shrinks.
-        taken = (rise_ahead >= -0.9 * fractions * rise) & np.isfinite(slopes_ahead).all(axis=1)
+        # Without the density itself: the slope along a step may change its sign, if it shrinks. It
+        # shrinks outwards, too, in heavy tails, where the density was not concave
+        least = np.where(is_concave, -0.9 * fractions * rise, 0.0)
+        taken = (rise_ahead >= least) & np.isfinite(slopes_ahead).all(axis=1)
         change = np.where(taken[:, None], slopes - slopes_ahead, 0.0)
         step = np.where(taken[:, None], move, 0.0)
         curvature, size = _products(step, change), _products(change, change)
         bent = taken & (curvature > ROUNDING * size)
         rate = np.where(bent, 1.0 / np.where(bent, curvature, 1.0), 0.0)
         memory = [*memory[-MEMORY + 1 :], (step, change, rate)]
+        is_concave = np.where(taken, bent, is_concave)
         scales = np.where(bent, curvature / np.where(bent, size, 1.0), scales)
         scales = np.where(taken & ~bent, LONGER * scales, scales)
         x = np.where(taken[:, None], ahead, x)

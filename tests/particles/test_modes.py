@@ -6,7 +6,7 @@ import pytest
 from scipy.special import logsumexp
 
 from skcircuits.graphical import GaussianMRF
-from skcircuits.numerics._optimization import Modes
+from skcircuits.numerics._optimization import Modes, ascend
 from skcircuits.particles._diagnosis import draw_from_modes
 from skcircuits.particles._metric import DiagonalMetric, HessianProbe, TransformedTarget
 from skcircuits.particles._neighborhoods import Neighborhoods
@@ -65,6 +65,15 @@ def test_all_modes_are_found_from_one():
     covariances = found.roots @ found.roots.transpose(0, 2, 1)
     for covariance, scales in zip(covariances[order], THREE.scales[[2, 0, 1]]):
         np.testing.assert_allclose(covariance, np.diag(scales**2), atol=1e-3 * scales.max() ** 2)
+
+
+def test_ascents_arrive_from_heavy_tails():
+    # Steps that grow in a tail may end in the opposite one, where slopes are as small
+    d, rng = 10, np.random.default_rng(0)
+    starts = 10.0 ** rng.uniform(0.0, 2.0, (200, 1)) * rng.normal(size=(200, d))
+    found = ascend(lambda X: -(5.0 + d) * X / (5.0 + (X**2).sum(axis=1, keepdims=True)), starts)
+    assert found.arrived.mean() > 0.8
+    np.testing.assert_allclose(found.ends[found.arrived], 0.0, atol=1e-2)
 
 
 def test_ascents_follow_narrow_ridges():
