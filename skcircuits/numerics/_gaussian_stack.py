@@ -313,7 +313,8 @@ class TiedRows:
         white = np.einsum("nij,nj->ni", own, np.where(np.isnan(X), 0.0, X - centre))
         constants = np.empty((len(means), len(white_maps)))
         for some in matrix_slices(len(means), len(white_maps) * len(centre)):
-            white_means = white_maps @ means[some].T
+            # A product with a transposed array takes five times as long
+            white_means = white_maps @ np.ascontiguousarray(means[some].T)
             squares = np.einsum("pck,pck->kp", white_means, white_means)
             constants[some] = maps.log_constants - 0.5 * squares
         log_density = means @ np.einsum("nij,ni->jn", own, white)

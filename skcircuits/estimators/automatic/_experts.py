@@ -52,7 +52,11 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     grouped_columns,
     try_candidate,
 )
-from skcircuits.learning.gaussian_mixture._categories import MAX_KERNEL_CELLS, MAX_KERNEL_ROWS
+from skcircuits.learning.gaussian_mixture._categories import (
+    KERNEL_STEPS,
+    MAX_KERNEL_CELLS,
+    MAX_KERNEL_ROWS,
+)
 from skcircuits.learning.gaussian_mixture._held_out import (
     Predictions,
     mean_bounds,
@@ -203,9 +207,15 @@ class Expert:
             return replace(self, fits={self.candidate: fit}, n_rows=n_rows)
         return replace(self, trial=fit, n_rows=n_rows)
 
+    def limited(self, limits):
+        """Limits of a trial, of those by family: at most the iterations of the density itself."""
+        own = limits[self.family]
+        most = dict(self.parameters).get("max_iter", np.inf)
+        return {**own, "max_iter": min(own["max_iter"], most)} if "max_iter" in own else own
+
     def going_on(self, n_rows):
         """Limit of the iterations of a fit to all `n_rows` that continues a fit to some of them."""
-        is_new = not self.n_rows or bool(self.ordinal)
+        is_new = not self.n_rows or bool(self.ordinal) or "max_iter" in dict(self.parameters)
         if is_new or any(times > 1 for _, times in self.candidates):
             return {}
         return {"max_iter": max(_LEAST_MORE, round(_MORE * n_rows / self.n_rows))}
@@ -352,7 +362,7 @@ def _mixtures_for(table, criterion, n_massive, may_transform):
         found = [mixture("diag", 8 * factor)]
         # Rows themselves know interactions of several columns, and more classes than have rows
         if criterion == "cells" and n_rows * table.codes.size <= _MAX_KERNEL_PAIRS:
-            found.append(mixture("tied", "rows"))
+            found.append(mixture("tied", "rows", max_iter=KERNEL_STEPS))
         return found
     if n_numbers > MAX_DENSE_COLUMNS:
         # A full covariance of so many columns has more entries than most tables have cells
@@ -370,7 +380,7 @@ def _mixtures_for(table, criterion, n_massive, may_transform):
         if n_rows >= least * _ROWS_PER_COMPONENT:
             found.append(mixture("shrunk", min(most, n_rows // _ROWS_PER_COMPONENT)))
         if n_rows <= MAX_KERNEL_ROWS and n_rows * n_numbers <= MAX_KERNEL_CELLS:
-            found.append(mixture("tied", "rows"))
+            found.append(mixture("tied", "rows", max_iter=KERNEL_STEPS))
     elif may_transform:
         found.append(mixture("shrunk", 16 * factor, transformation="johnson"))
         # Transformed columns lose linear relations with little noise, in which many rows show the
@@ -467,11 +477,10 @@ class Trials:
     def _run_within(self, limits, experts, splits):
         """Try some experts within limits; a trial within closer ones goes on."""
         tasks = [
-            (expert, *split, known, limits[expert.family], self._groups_of(expert, i))
+            (expert, *split, known, own, self._groups_of(expert, i))
             for expert in experts
-            for i, (split, known) in enumerate(
-                zip(splits, self._begun(expert, limits), strict=False)
-            )
+            for own in [expert.limited(limits)]
+            for i, (split, known) in enumerate(zip(splits, self._begun(expert, own), strict=False))
         ]
         # One call for all experts and splits: workers stay busy until the last trial
         trials = iter(
@@ -498,7 +507,7 @@ class Trials:
         """What is known of the trial of an expert on each split: a trial, a fit or None."""
         begun = list(self._known.get(expert.candidate, [expert.start] * len(self.splits)))
         for i, trial in enumerate(self._trials.get(expert, [])):
-            begun[i] = trial if trial.limits == limits[expert.family] else trial.fit
+            begun[i] = trial if trial.limits == limits else trial.fit
         return begun
 
     def weights(self, experts):

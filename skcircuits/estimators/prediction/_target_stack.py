@@ -25,7 +25,7 @@ from skcircuits.estimators.automatic._comparison import stacking_weights
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, TRIAL_TOL
-from skcircuits.learning.gaussian_mixture._categories import MAX_KERNEL_CELLS
+from skcircuits.learning.gaussian_mixture._categories import KERNEL_STEPS, MAX_KERNEL_CELLS
 from skcircuits.protocols import FloatArray, IntArray
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._columns import Column
@@ -52,7 +52,7 @@ TYPES = (
 )
 N_STARTS = 3  # of densities whose answers are averaged: they end at optima that differ
 WIDE_TYPES = ({"covariance_type": "factor", "n_components": 8, "location_model": False},)
-KERNELS = {"n_components": "rows"}
+KERNELS = {"n_components": "rows", "max_iter": 2 * KERNEL_STEPS}
 # Rows that are components, each of which is compared with each row
 MIN_KERNELS, MAX_KERNELS = 100, 2000
 # Rows that the prior of its weight counts, where it is one for the others: few tables need it, and

@@ -68,6 +68,7 @@ class FullGaussians:
     # 1e-9 there
 
     max_square: ClassVar[float] = 1e6
+    are_fixed: ClassVar[bool] = False  # the means
 
     stack: GaussianStack  # K means and covariances, a single one if tied
     kind: CovarianceType
@@ -327,16 +328,19 @@ class TiedExpectation(TiedRows):
         counts, weights = responsibilities.sum(axis=1), responsibilities.sum(axis=0)
         means = stack.means - self.centre
         n_components, size = means.shape
-        indicators = np.zeros((len(weights), len(maps)))
-        indicators[np.arange(len(weights)), pattern] = 1.0
+        indicators = sparse.csc_matrix(
+            (np.ones(len(weights)), (np.arange(len(weights)), pattern)), (len(weights), len(maps))
+        )
         of_patterns = responsibilities @ indicators  # (K, P)
         flat = maps.reshape(len(maps), size**2)
-        shifts = responsibilities @ self.white
+        are_fixed = self.gaussians.are_fixed
+        shifts = np.zeros_like(means) if are_fixed else responsibilities @ self.white
         products = np.zeros((len(maps), size**2))
         for some in matrix_slices(n_components, size**2):
             own, here = of_patterns[some], means[some]
-            mixed = (own @ flat).reshape(len(own), size, size)
-            shifts[some] -= np.einsum("kij,kj->ki", mixed, here)
+            if not are_fixed:
+                mixed = (own @ flat).reshape(len(own), size, size)
+                shifts[some] -= np.einsum("kij,kj->ki", mixed, here)
             products += own.T @ (here[:, :, None] * here[:, None]).reshape(len(own), size**2)
         products = products.reshape(len(maps), size, size)
         away = np.einsum("nij,nj->ni", maps[pattern], responsibilities.T @ means)

@@ -201,7 +201,6 @@ def around_other_rows(
     categories = cast(KernelCategories, start.categories)
     return replace(
         start,
-        step=_ADAPT_STEPS.start,
         gaussians=gaussians.with_bandwidth_of(cast(KernelGaussians, fit.gaussians)),
         categories=categories.with_chances_of(cast(KernelCategories, fit.categories)),
     )
@@ -228,9 +227,19 @@ def _begin_by_rows(
         own = (codes[:, None] == np.arange(logs.shape[1])).astype(np.float64)
         tables.append(np.where(codes[:, None] < 0, chances.T @ np.exp(logs), own))
     categories = KernelCategories.around(tuple(tables), table, 0.5 * settings.pseudo_count)
-    gaussians = KernelGaussians.around(numbers.mean_rows(chances), table.jitter)
-    weights = categories.row_weights
-    return MixtureState(weights, gaussians, categories, centres=table.source, completing=state)
+    stack = cast(FullGaussians, state.gaussians).stack
+    away = stack.means - state.weights @ stack.means
+    covariance = np.tensordot(state.weights, stack.covariances, axes=1)
+    covariance += (away.T * state.weights) @ away
+    rows, weights = numbers.mean_rows(chances), categories.row_weights
+    return MixtureState(
+        weights,
+        KernelGaussians.around(rows, weights, covariance, table.jitter),
+        categories,
+        step=_ADAPT_STEPS.start,
+        centres=table.source,
+        completing=state,
+    )
 
 
 def _rows_for_bandwidth(table: MixtureTable) -> MixtureTable:

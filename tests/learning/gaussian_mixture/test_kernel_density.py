@@ -42,7 +42,7 @@ def test_scatter_is_around_the_rows(table):
     rows = rng.normal(size=(20, 3))
     stack = GaussianStack(rows, (root @ root.T + np.eye(3))[None], np.zeros(20, np.intp))
     jitter = np.array([0.0, 0.1, 0.0])
-    gaussians = replace(KernelGaussians.around(rows, jitter), stack=stack)
+    gaussians = replace(KernelGaussians.around(rows, np.ones(20), np.eye(3), jitter), stack=stack)
     groups = group_patterns(np.isnan(table.numbers))
     completed = complete_rows(stack, table.numbers)
     weights = rng.random((20, len(table.weights)))
