@@ -107,6 +107,7 @@ class Column:
     zone_of_objects: bool = False  # the cells know this zone, and not their dtype
     is_coarse: bool = False  # floats hardly tell the numbers apart
     constant: float | None = None  # the number of a column that holds no other
+    largest: float = 0.0  # magnitude of its numbers
 
     @property
     def grid(self) -> int:
@@ -211,7 +212,9 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
     """Learn the description of a column."""
     if is_categorical:
         categories = _learn_categories(raw, missing_value)
-        return Column(raw.name, categories, False, raw.is_ordered)
+        column = Column(raw.name, categories, False, raw.is_ordered)
+        numbers = categories.astype(float) if column.has_numbers else np.zeros(1)
+        return replace(column, largest=float(np.abs(numbers).max(initial=0.0)))
     has_dates = _hold_dates(raw.values, missing_value)
     zone = raw.time_zone
     if has_dates and zone is None and raw.values.dtype == object:
@@ -237,6 +240,7 @@ def learn_column(raw: RawColumn, is_categorical: bool, missing_value: object = n
         is_integral=is_integral,
         is_coarse=may_be_coarse and _are_coarse(numbers),
         constant=float(first) if first == last else None,
+        largest=float(max(-first, last)) if has_numbers else 0.0,
     )
 
 

@@ -242,6 +242,11 @@ class Binder:
             # Sums are integers in this unit: 0.1 i + 0.2 j <= 0.3 holds for i = j = 1
             multiples = [float(round(own)) for own in multiples]
             values = [own.near_integers(1.0 + abs(constant / unit)) for own in values]
+        elif constant or abs(scale) != 1.0 or len(factors) > 1:
+            sizes = [self._schema.columns[j].largest for j, _ in total.columns]
+            sizes += [1.0] * len(total.indicators)
+            size = abs(constant) + sum(abs(f) * own for f, own in zip(factors, sizes))
+            values = _with_ties(values, size / abs(scale))
         wanted = NumberSet.union(values)
         columns = tuple((j, own) for (j, _), own in zip(total.columns, multiples))
         if len(columns) == 1 and not total.indicators:
@@ -300,6 +305,13 @@ class Binder:
         condition = "involve a single column"
         way_out = "Count parts of one column each, and join counts by and, or."
         raise ValueError(must("Each query in count", condition, way_out))
+
+
+def _with_ties(values: list[Interval], size: float) -> list[Interval]:
+    """Intervals of sums in which rounding decides no ties with bounds, unless these are points."""
+    ends = [end for own in values for end in own[:2]]
+    # Of sums that equal a number, or do not, those of continuous columns have no probability
+    return values if len(set(ends)) < len(ends) else [own.with_ties(size) for own in values]
 
 
 def _holds_integers(column: Column) -> bool:

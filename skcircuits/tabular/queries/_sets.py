@@ -68,6 +68,20 @@ class Interval(NamedTuple):
 
         return self._replace(lower=end(self.lower), upper=end(self.upper))
 
+    def with_ties(self, size: float) -> Interval:
+        """The interval of sums of numbers of a size, where those equal to a bound but for rounding
+        belong to it as the bound does.
+        """
+
+        def moved(bound: float, is_outward: bool, outward: float) -> float:
+            slack = 0.0 if isinf(bound) else _ROUNDING * (size + abs(bound))
+            return bound + (outward if is_outward else -outward) * slack
+
+        lower, upper, lower_closed, upper_closed = self
+        return self._replace(
+            lower=moved(lower, lower_closed, -1.0), upper=moved(upper, upper_closed, 1.0)
+        )
+
     def of_absolute(self) -> list[Interval]:
         """Numbers whose absolute value lies in the interval."""
         if self.upper < 0.0:

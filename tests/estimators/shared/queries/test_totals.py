@@ -391,3 +391,28 @@ def test_comparisons_of_integers_with_numbers_sum_over_the_integers(density):
     drawn = density.sample(300, given="x > k + 0.5", random_state=0)
     assert (drawn.x > drawn.k + 0.5).all()
     assert density.expectation("x > k + 0.5", columns="x").x[0] > 0.5
+
+
+@pytest.mark.parametrize(
+    "density", [WMISPNDensity(), HiddenChowLiuDensity(random_state=0)], ids=["polynomials", "tree"]
+)
+def test_ties_of_decimals_are_not_decided_by_rounding(density):
+    rng = np.random.default_rng(0)
+    tenths = np.clip(np.round(3.0 * rng.normal(size=400) + 10.0), 0, 20)
+    table = pd.DataFrame({"b": tenths / 10.0, "i": rng.integers(0, 5, 400)})
+    density = clone(density).fit(table)
+    # 0.1 * 3 + 0.9 > 1.2 in floats; bounds beside the points of the grid have no ties
+    at_most, less = (
+        sum(density.probability(f"i == {k} and b < {1.2 - 0.1 * k + shift}") for k in range(-9, 15))
+        for shift in (1e-9, -1e-9)
+    )
+    queries = [
+        "0.1 * i + b <= 1.2",
+        "0.1 * i + b < 1.2",
+        "0.1 * i + b >= 1.2",
+        "0.3 * i + 3 * b < 3.6",
+    ]
+    found = density.probabilities(queries)
+    assert_allclose(found, [at_most, less, 1.0 - less, less], rtol=1e-9)
+    assert at_most > less + 0.05
+    assert density.probability("3 * b <= 0.3") == pytest.approx(density.probability("b <= 0.1"))
