@@ -79,10 +79,15 @@ def _in_units_of_errors(answers, weights, sinh_map):
     average = answers.means @ weights
     slopes = np.exp(sinh_map.log_slopes(average[:, None]))
     own = answers.number_weights * np.square(slopes)
-    predicted = np.column_stack([answers.means, average])
-    squares = own @ np.square(predicted - answers.truth[:, None]) / answers.number_weights.sum()
+    least = least_square(answers.means, answers.truth, own, weights) / answers.number_weights.sum()
     # As in a Gaussian log likelihood
-    return answers._replace(number_weights=own / (2.0 * max(squares.min(), _LEAST_VARIANCE)))
+    return answers._replace(number_weights=own / (2.0 * max(least, _LEAST_VARIANCE)))
+
+
+def least_square(means, truth, row_weights, weights):
+    """Smallest sum of squared errors of one of `means` (n, K) or of their average by `weights`."""
+    predicted = np.column_stack([means, means @ weights])
+    return float((row_weights @ np.square(predicted - truth[:, None])).min())
 
 
 def answers_about_column(asked, column, weights, maps):

@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from skcircuits.circuits import Circuit
-from skcircuits.estimators.automatic._comparison import stacking_weights
+from skcircuits.estimators.automatic._comparison import least_square, stacking_weights
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.learning.gaussian_mixture._candidates import MAX_DENSE_COLUMNS, TRIAL_TOL
@@ -46,6 +46,7 @@ SMALL_ERROR = 0.05  # relative to the mean error; smaller ones count as this one
 POWER_ROWS = 10.0  # that the prior of the power, around 1, weighs
 MAX_LOG_POWER = 2.0
 MIN_VARIANCE = 1e-200
+LEAST_ERROR = 1e-10  # squared, relative to the variance of the target
 TYPES = (
     {"covariance_type": "tied", "n_components": 4, "location_model": True},
     {"covariance_type": "shrunk", "n_components": 8, "location_model": False},
@@ -335,14 +336,16 @@ def _weights_of(
     if n_outputs > 1:
         roots = np.sqrt(answers)
         return _weights_of_roots(roots, targets.astype(np.intp), row_weights, prior_rows)
-    # Squared errors in units of variance
+    means, n_rows = answers[:, :, 0].T, float(prior_rows.sum())
+    prior = prior_rows / n_rows
     centre = np.average(targets, weights=row_weights)  # weights sum to one: nothing changes
     variance = np.average(np.square(targets - centre), weights=row_weights)
-    row_weights = row_weights / max(variance, MIN_VARIANCE)
-    found = answers[:, :, 0].T - centre, targets - centre, row_weights
-    found = *found, np.zeros((0, n_members)), np.zeros(0)
-    n_rows = float(prior_rows.sum())
-    return np.asarray(stacking_weights([found], prior=n_rows, centre=prior_rows / n_rows))
+    # A Gaussian log likelihood where errors are small, else the prior would decide there
+    least = least_square(means, targets, row_weights, prior) / row_weights.sum()
+    unit = np.clip(2.0 * least, LEAST_ERROR * variance, variance)
+    row_weights = row_weights / max(unit, MIN_VARIANCE)
+    found = means - centre, targets - centre, row_weights, np.zeros((0, n_members)), np.zeros(0)
+    return np.asarray(stacking_weights([found], prior=n_rows, centre=prior))
 
 
 def _weights_of_roots(

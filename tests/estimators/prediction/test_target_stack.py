@@ -601,6 +601,22 @@ def test_weights_are_those_of_the_prior_without_evidence_and_drawn_to_the_better
     assert _weights_of(twisted, targets, half, np.ones(2))[0] > 0.95
 
 
+def test_small_errors_tell_predictions_apart_as_large_ones_do():
+    """A prior of few rows does not decide where all members nearly know the target."""
+    rng = np.random.default_rng(0)
+    targets = rng.normal(size=200)
+    errors = rng.normal(size=(2, 200)) * [[1.0], [3.0]]
+    large, small = (
+        _weights_of((targets + size * errors)[:, :, None], targets, np.ones(200), np.ones(2))
+        for size in (0.3, 0.003)
+    )
+    assert large[0] > 0.85
+    np.testing.assert_allclose(small, large, rtol=1e-6)
+    # nor where one of them has no error at all
+    exact = np.stack([targets, targets + errors[1]])
+    assert _weights_of(exact[:, :, None], targets, np.ones(200), np.ones(2))[0] > 0.99
+
+
 @pytest.mark.parametrize("true_power", [0.5, 1.0, 3.0])
 def test_powers_undo_too_much_and_too_little_confidence(true_power):
     """Classes drawn from known probabilities, which the answers tell with a wrong power."""
