@@ -182,8 +182,11 @@ class StrudelLearner:
         )
         pairs = (weighted.T @ indicators).astype(np.float64)
         starts = np.cumsum(sizes) - sizes
-        # A variable with one state in all rows of the edge has no information
-        undecided = np.maximum.reduceat(np.diag(pairs), starts) < 0.999999 * weights.sum()
+        # A variable with one state in all rows of the edge has no information. Both sums are of the
+        # same products: in double precision, the weights have another sum
+        masses = np.diag(pairs)
+        whole = np.add.reduceat(masses, starts)
+        undecided = np.maximum.reduceat(masses, starts) < 0.999999 * whole
         if not undecided.any():
             return None
         gain = np.where(undecided, _information_sums(pairs, starts, self.pseudo_count, sizes), -1.0)

@@ -1,3 +1,5 @@
+from itertools import islice
+
 import numpy as np
 import pytest
 
@@ -182,6 +184,13 @@ def test_growth_ends_when_all_is_decided():
     steps = list(learner.steps())
     assert len(steps) < 5
     assert steps[-1].log_density < np.log(0.51)
+
+
+def test_growth_ends_where_weights_lose_digits_in_single_precision():
+    codes, weight = make_codes(0, [2, 3, 2, 2], 4000), np.full(4000, 0.9)
+    weight[0] = 2.0**24
+    learner = StrudelLearner(codes, StateLayout([2, 3, 2, 2]), codes, weight=weight)
+    assert len(list(islice(learner.steps(), 300))) < 300
 
 
 @pytest.mark.parametrize("cardinalities", [(2,), (1, 2, 1), (2, 2)])
