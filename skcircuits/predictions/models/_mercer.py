@@ -46,6 +46,8 @@ FEW_POINTS = 256  # whose pairs are cheap, without truncation
 BATCH_BYTES = 2**22
 # Nanoseconds per point of an eigenfunction of a half, of a product of two, and of a pair of points
 FUNCTION_COST, PRODUCT_COST, PAIR_COST = 2.0, 0.15, 5.0
+# The same for a product within blocks, and for a copy of an eigenfunction
+BLOCK_COST, COPY_COST = 0.07, 0.5
 # Products of eigenfunctions that take the time of another call of the matrix product
 WASTE = 100
 
@@ -506,6 +508,7 @@ class _Half(NamedTuple):
     steps: list[Step]
     log_norms: FloatArray  # (p,), of the squares of the functions of the powers
     from_powers: FloatArray  # (p, p), products of powers of t = ξ / sqrt(decay) to Hermite ones
+    ranks: IntArray | None = None  # (p,), of the products among those that the steps make
 
     @classmethod
     def of(
@@ -528,6 +531,18 @@ class _Half(NamedTuple):
         log_norms = np.log(2.0) * powers.sum(axis=0) - LOG_FACTORIALS[of_all[:n_powers]].sum(axis=0)
         return cls(n_numbers, costs, powers, of_all, directions, steps, log_norms, from_powers)
 
+    def by_cost(self) -> _Half:
+        """The same products by ascending costs, for which each is copied once."""
+        ranks = np.argsort(self.costs, kind="stable")
+        return self._replace(
+            costs=self.costs[ranks],
+            powers=self.powers[:, ranks],
+            orders=self.orders[:, ranks],
+            log_norms=self.log_norms[ranks],
+            from_powers=self.from_powers[ranks[:, None], ranks],
+            ranks=ranks,
+        )
+
     def products(self, start: FloatArray, t: FloatArray, tables: list[FloatArray]) -> FloatArray:
         """Multiply `start` (b, m) by powers of t (b, r, m) and `tables` (S, 1, m): (p, b, m)."""
         result = np.empty((len(self.costs), *start.shape))
@@ -538,7 +553,7 @@ class _Half(NamedTuple):
             else:
                 own = tables[direction - self.n_numbers][order]
                 np.multiply(result[source], own, out=result[place])
-        return result
+        return result if self.ranks is None else np.take(result, self.ranks, axis=0)
 
     def eigenvalues(self, log_decays: FloatArray, log_values: list[FloatArray]) -> FloatArray:
         """Eigenvalues, relative to a constant's, over squared norms of products, (b, p)."""
@@ -554,11 +569,28 @@ class _Halves(NamedTuple):
 
     both: tuple[_Half, _Half]
     blocks: list[tuple[slice, int]]  # of the first half, and how many of the second each takes
-    within: FloatArray  # (p, q), one for these products, zero for others
+    within: BoolArray  # (p, q), these products
+
+    @classmethod
+    def of(cls, first: _Half, second: _Half, size: float) -> _Halves:
+        """All products of a cost less than ``size``."""
+        # How many functions of the second half each of the first needs
+        least = np.minimum.accumulate(second.costs[::-1])[::-1]
+        needs = np.searchsorted(least, size - first.costs)
+        # Blocks have more, of which not all lower powers are known
+        within = first.costs[:, None] + second.costs < size
+        within &= np.arange(len(least)) < needs[:, None]
+        return cls((first, second), _blocks(needs.tolist()), within)
+
+    def cost(self) -> float:
+        """Estimate the time per point of copies and of blocks of products."""
+        n_products = sum((rows.stop - rows.start) * stop for rows, stop in self.blocks)
+        n_copies = sum(len(half.costs) for half in self.both if half.ranks is not None)
+        return BLOCK_COST * n_products + COPY_COST * n_copies
 
 
 # Rows of one call rarely have more; each may hold a megabyte
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=1024)
 def _halves(
     edges: tuple[float, ...], labels: tuple[tuple[float, ...], ...], size: float, n_points: int
 ) -> _Halves | None:
@@ -577,12 +609,11 @@ def _halves(
         return None
     sides = (sorted(side, key=lambda j: j >= len(edges)) for side in (order[cut:], order[:cut]))
     first, second = (_Half.of(side, levels, len(edges), size) for side in sides)
-    # How many functions of the second half each of the first needs
-    least = np.minimum.accumulate(second.costs[::-1])[::-1]
-    needs = np.searchsorted(least, size - first.costs)
-    # Blocks have more, of which not all lower powers are known
-    within = np.arange(len(second.costs)) < needs[:, None]
-    return _Halves((first, second), _blocks(needs.tolist()), within.astype(np.float64))
+    halves = _Halves.of(first, second, size)
+    if halves.cost() < COPY_COST * (len(first.costs) + len(second.costs)):
+        return halves
+    # Many products are padding where functions do not follow each other by cost
+    return min(halves, _Halves.of(first.by_cost(), second.by_cost(), size), key=_Halves.cost)
 
 
 def _blocks(needs: list[int]) -> list[tuple[slice, int]]:
