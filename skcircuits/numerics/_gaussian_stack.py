@@ -363,10 +363,9 @@ def center_rows(
     own = slice(stack.n_columns)
     shape = (stack.n_components, _n_named(stack, groups), len(X))
     centered, pulled = np.zeros(shape), np.zeros(shape)
-    is_missing = np.isnan(X.T)
-    np.subtract(X.T, stack.means[:, :, None], out=centered[:, own], where=~is_missing)
+    centred_columns(stack, X.T, out=centered[:, own])
     np.matmul(stack.precisions, centered[:, own], out=pulled[:, own])
-    n_observed = stack.n_columns - is_missing.sum(axis=0)
+    n_observed = stack.n_columns - np.isnan(X).sum(axis=1)
     log_densities = -0.5 * (stack.log_determinants[:, None] + n_observed * LOG_2PI)
     blocks = list(conditional_blocks(stack, X, groups, pulled))
     for block in blocks:
@@ -379,6 +378,17 @@ def center_rows(
     white = np.matmul(stack.whitening, centered, out=pulled[:, own])
     log_densities -= 0.5 * np.einsum("kdn,kdn->kn", white, white)
     return log_densities, centered, blocks
+
+
+def centred_columns(
+    stack: GaussianStack, columns: FloatArray, out: FloatArray | None = None
+) -> FloatArray:
+    """Rows, given as columns (d, n), less the means, (K, d, n); zeros for missing cells."""
+    observed = (~np.isnan(columns)).astype(np.float64, order="C")
+    cells = np.where(observed, columns, 0.0)
+    # Products over all cells take less time than a choice of some under each Gaussian
+    result = np.multiply(stack.means[:, :, None], observed, out=out)
+    return np.subtract(cells, result, out=result)
 
 
 def conditional_mean(stack: GaussianStack, X: FloatArray) -> FloatArray:
@@ -520,8 +530,7 @@ def _solve_by_roots(roots: FloatArray, sides: FloatArray) -> FloatArray:
 
 def _pull(stack: GaussianStack, X: FloatArray) -> FloatArray:
     """Precisions times the rows less the means, zeros for missing cells, (K, d, n)."""
-    delta = np.ascontiguousarray(X.T) - stack.means[:, :, None]
-    np.copyto(delta, 0.0, where=np.isnan(delta))
+    delta = centred_columns(stack, X.T)
     if stack.is_shared:
         with np.errstate(over="ignore"):  # rows so far off have densities of zero
             return np.asarray(stack.precisions @ delta)

@@ -18,6 +18,7 @@ from skcircuits.numerics._gaussian_stack import (
     TiedRows,
     cases_per_block,
     center_rows,
+    centred_columns,
     cholesky,
     conditional_blocks,
     gather_symmetric,
@@ -237,8 +238,7 @@ def _row_by_missing(
 ) -> tuple[FloatArray, FloatArray]:
     """Squared Mahalanobis distances and half log determinants from Lambda_mm."""
     n_components, n_rows = stack.n_components, columns.shape[1]
-    delta = columns - stack.means[:, :, None]
-    np.copyto(delta, 0.0, where=np.isnan(delta))
+    delta = centred_columns(stack, columns)
     pulled = stack.precisions @ delta  # (K, d, n)
     trapezoid = _gather(stack.precisions, missing, n_sides=1)
     trapezoid[-1] = (
