@@ -172,6 +172,22 @@ def test_either_division_of_directions_agrees_with_pairs_of_points(monkeypatch, 
     assert max(smaller[0]) < max(smaller[1])
 
 
+def test_categories_of_many_states_agree_with_pairs_of_points(monkeypatch):
+    rng = np.random.default_rng(0)
+    joint = MultivariateGaussian([0, 1], [0.0, 0.0], [[1.0, 0.3], [0.3, 1.0]])
+    n_states = 2 * _mercer.MAX_ORDERS
+    circuit = Circuit(Product([joint, Categorical(2, rng.dirichlet(np.ones(n_states)))]))
+    X, points = circuit.sample(10, random_state=0), circuit.sample(600, random_state=1)
+    X[:, 2] = X[::2, 0] = np.nan
+    kernel = RBF(0.05, variables=[0, 1]) * Hamming(1.0, variables=[2])
+    arguments = {"circuit": circuit, "kernel": kernel}
+    coefficients = rng.normal(size=600)
+    found = expansion_variance(X, points, coefficients, **arguments)
+    monkeypatch.setattr(_mercer, "_halves", lambda *arguments: None)
+    exact = expansion_variance(X, points, coefficients, **arguments)
+    np.testing.assert_allclose(found, exact, rtol=_mercer.TOLERANCE)
+
+
 def test_support_points_with_missing_cells_are_estimated():
     circuit = RandomCircuit(3, [2, 3, 2], zeros=0.0).circuit()
     rng = np.random.default_rng(0)

@@ -40,10 +40,11 @@ SMALLEST = 1e-20  # of the ratios of eigenvalues
 SLOWEST = -1.0 / 64.0  # logarithm of a ratio; those above mean narrow kernels anyway
 MAX_ORDERS = 40  # of one direction: narrower kernels go by pairs of points
 ORDERS = np.arange(float(MAX_ORDERS))
-LOG_FACTORIALS = gammaln(ORDERS + 1.0)
+# Of the squares of Hermite functions, i! / 2^i, in the units of the powers
+LOG_NORMS = np.log(2.0) * ORDERS - gammaln(ORDERS + 1.0)
 FEW_POINTS = 256  # whose pairs are cheap, without truncation
-# Eigenfunctions of rows that share them stay near the cache
-BATCH_BYTES = 2**22
+# Eigenfunctions of rows that share them stay near the cache, if these are not too few to share them
+BATCH_BYTES, BATCH_ROWS = 2**22, 2
 # Nanoseconds per point of an eigenfunction of a half, of a product of two, and of a pair of points
 FUNCTION_COST, PRODUCT_COST, PAIR_COST = 2.0, 0.15, 5.0
 # The same for a product within blocks, and for a copy of an eigenfunction
@@ -348,7 +349,7 @@ class _Part:
     def _batch_size(self, n_functions: float) -> int:
         """Rows with so many functions, beside their coordinates, that stay near the cache."""
         n_arrays = n_functions + self.directions.offsets.shape[2] + 4.0
-        return max(1, int(BATCH_BYTES / (8.0 * self.logs.shape[1] * n_arrays)))
+        return max(BATCH_ROWS, int(BATCH_BYTES / (8.0 * self.logs.shape[1] * n_arrays)))
 
     def _weights(
         self, rows: IntArray, xi: FloatArray, factors: FloatArray, points: slice = slice(None)
@@ -441,7 +442,7 @@ def _hermite_from_powers() -> FloatArray:
     return result
 
 
-HERMITE, IDENTITY = _hermite_from_powers(), np.eye(MAX_ORDERS)
+HERMITE = _hermite_from_powers()
 
 
 Run = tuple[int, int, float]  # of functions whose costs ascend: start, stop and least cost
@@ -482,19 +483,6 @@ def _multiplied(
     return runs, orders, steps
 
 
-def _products_from_powers(
-    tables: list[FloatArray], of_runs: IntArray, lengths: IntArray, along: IntArray
-) -> FloatArray:
-    """Coefficients (p, p) of products of functions, from those of each direction."""
-    result = np.ones((len(lengths), len(lengths)))
-    for table, own in zip(tables[1:], of_runs[1:]):
-        result *= table[own[:, None], own]
-    result = np.repeat(np.repeat(result, lengths, axis=0), lengths, axis=1)
-    for table in tables[:1]:
-        result *= table[along[:, None], along]
-    return result
-
-
 class _Half(NamedTuple):
     """Products of functions of some directions: powers of a number, functions of a category."""
 
@@ -518,18 +506,21 @@ class _Half(NamedTuple):
         inner = levels[directions[0]] if directions else [0.0]
         runs, orders, steps = _multiplied(directions, levels, n_numbers, size)
         starts, stops, costs = np.array(runs).T
-        lengths = (stops - starts).astype(np.intp)
-        of_runs = np.array(orders, dtype=np.intp).T
-        of_all = np.repeat(of_runs, lengths, axis=1)
-        along = np.arange(len(of_all.T)) - np.repeat(starts.astype(np.intp), lengths)
+        run = np.repeat(np.arange(len(runs)), (stops - starts).astype(np.intp))
+        along = np.arange(len(run)) - starts.astype(np.intp).take(run)
+        of_all = np.array(orders, dtype=np.intp).T.take(run, axis=1)
         of_all[:1] = along
-        tables = [HERMITE if j < n_numbers else IDENTITY for j in directions]
-        from_powers = _products_from_powers(tables, of_runs, lengths, along)
-        costs = np.repeat(costs, lengths) + np.array(inner)[along]
-        n_powers = sum(direction < n_numbers for direction in directions)
-        powers = of_all[:n_powers].astype(np.float64)
-        log_norms = np.log(2.0) * powers.sum(axis=0) - LOG_FACTORIALS[of_all[:n_powers]].sum(axis=0)
-        return cls(n_numbers, costs, powers, of_all, directions, steps, log_norms, from_powers)
+        costs = costs.take(run) + np.array(inner).take(along)
+        from_powers = np.ones((len(run), len(run)))
+        for direction, own in zip(directions, of_all):
+            if direction < n_numbers:
+                from_powers *= HERMITE.take(own, axis=0).take(own, axis=1)
+            else:  # functions of a category are no powers
+                from_powers *= own[:, None] == own
+        powers = of_all[: sum(direction < n_numbers for direction in directions)]
+        log_norms = LOG_NORMS.take(powers).sum(axis=0)
+        as_floats = powers.astype(np.float64)
+        return cls(n_numbers, costs, as_floats, of_all, directions, steps, log_norms, from_powers)
 
     def by_cost(self) -> _Half:
         """The same products by ascending costs, for which each is copied once."""
@@ -539,7 +530,7 @@ class _Half(NamedTuple):
             powers=self.powers[:, ranks],
             orders=self.orders[:, ranks],
             log_norms=self.log_norms[ranks],
-            from_powers=self.from_powers[ranks[:, None], ranks],
+            from_powers=self.from_powers.take(ranks, axis=0).take(ranks, axis=1),
             ranks=ranks,
         )
 
@@ -582,11 +573,10 @@ class _Halves(NamedTuple):
         within &= np.arange(len(least)) < needs[:, None]
         return cls((first, second), _blocks(needs.tolist()), within)
 
-    def cost(self) -> float:
-        """Estimate the time per point of copies and of blocks of products."""
-        n_products = sum((rows.stop - rows.start) * stop for rows, stop in self.blocks)
-        n_copies = sum(len(half.costs) for half in self.both if half.ranks is not None)
-        return BLOCK_COST * n_products + COPY_COST * n_copies
+    @property
+    def n_products(self) -> int:
+        """How many the blocks make, padding included."""
+        return sum((rows.stop - rows.start) * stop for rows, stop in self.blocks)
 
 
 # Rows of one call rarely have more; each may hold a megabyte
@@ -610,10 +600,13 @@ def _halves(
     sides = (sorted(side, key=lambda j: j >= len(edges)) for side in (order[cut:], order[:cut]))
     first, second = (_Half.of(side, levels, len(edges), size) for side in sides)
     halves = _Halves.of(first, second, size)
-    if halves.cost() < COPY_COST * (len(first.costs) + len(second.costs)):
-        return halves
     # Many products are padding where functions do not follow each other by cost
-    return min(halves, _Halves.of(first.by_cost(), second.by_cost(), size), key=_Halves.cost)
+    worth = COPY_COST * (len(first.costs) + len(second.costs)) / BLOCK_COST
+    if halves.n_products - np.count_nonzero(halves.within) > worth:
+        by_cost = _Halves.of(first.by_cost(), second.by_cost(), size)
+        if halves.n_products - by_cost.n_products > worth:
+            return by_cost
+    return halves
 
 
 def _blocks(needs: list[int]) -> list[tuple[slice, int]]:
