@@ -59,13 +59,14 @@ class AutomaticDensity(CircuitDensity):
     Candidates of three families are fitted to a subset of the rows and evaluated on the others:
     Gaussian mixtures of several types and sizes (`GaussianMixtureDensity`), latent Chow-Liu trees
     (`HiddenChowLiuDensity`) and sum-product networks (`WMISPNDensity`). After a few iterations, at
-    most five candidates go on, those with the largest weights in a mixture of all. The weights that
-    are best for these together are learned by stacking [1]_ and shrunk towards equal weights. The
-    candidates with relevant weights are fitted to all rows and combined into one mixture, whose
-    queries are exact. Tables of more than 400,000 cells or 60 columns, and numerical tables that
-    are described by a single Gaussian, get Gaussian mixtures only. Of other numerical tables,
-    latent trees and sum-product networks are candidates if log densities are compared and the
-    distribution of a column under the Gaussian mixtures differs from that of the rows.
+    most five candidates go on (four if cells are predicted), those with the largest weights in a
+    mixture of all. The weights that are best for these together are learned by stacking [1]_ and
+    shrunk towards equal weights. The candidates with relevant weights are fitted to all rows and
+    combined into one mixture, whose queries are exact. Tables of more than 400,000 cells or 60
+    columns, and numerical tables that are described by a single Gaussian, get Gaussian mixtures
+    only. Of other numerical tables, latent trees and sum-product networks are candidates if log
+    densities are compared and the distribution of a column under the Gaussian mixtures differs from
+    that of the rows.
 
     If log densities are compared, a value that many rows have, such as zero in a column of debts
     or a level of a scale, has a positive probability in all families
