@@ -253,6 +253,10 @@ class RestrictedCircuit:
         """Number of states of each discrete variable."""
         return self._plan.cardinalities
 
+    def rows(self, kept: IntArray) -> RestrictedCircuit:
+        """The circuit given the evidence of some of the rows."""
+        return RestrictedCircuit(self._plan, self.evidence.rows(kept), self._restrict)
+
     def log_mass(self) -> FloatArray:
         """Log density of the observed cells times the probability of the box, shape (n,)."""
         result = np.empty(len(self.evidence))

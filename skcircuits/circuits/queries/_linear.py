@@ -90,7 +90,7 @@ class LinearCircuit:
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Means and variances of all columns, both (1, n_columns); of codes where discrete."""
-        means, variances = map(np.concatenate, zip(*(p.circuit.moments() for p in self._parts)))
+        means, variances = map(np.concatenate, zip(*(c.moments() for c in self._circuits)))
         # Law of total variance over the rows of evidence, around the known mean
         mean = self._average(means)
         with np.errstate(over="ignore"):  # a variance beyond floats is infinite
@@ -99,14 +99,13 @@ class LinearCircuit:
 
     def state_probabilities(self) -> dict[int, FloatArray]:
         """Distribution of every discrete variable, (1, n_states) each."""
-        found = [part.circuit.state_probabilities() for part in self._parts]
+        found = [circuit.state_probabilities() for circuit in self._circuits]
         return {v: self._average(np.concatenate([f[v] for f in found]))[None] for v in found[0]}
 
     def covariance(self, features: list[Feature]) -> FloatArray:
         """Covariances (1, F, F) of functions of single variables."""
-        circuits = [part.circuit for part in self._parts]
-        inner = np.concatenate([circuit.covariance(features) for circuit in circuits])
-        means = np.concatenate([feature_means(circuit, features) for circuit in circuits])
+        inner = np.concatenate([circuit.covariance(features) for circuit in self._circuits])
+        means = np.concatenate([feature_means(circuit, features) for circuit in self._circuits])
         centred = means - self._average(means)
         with np.errstate(over="ignore"):
             spread = inner + centred[:, :, None] * centred[:, None]
@@ -118,7 +117,7 @@ class LinearCircuit:
             way_out = "Take the draw with the highest score_samples: sample(n, given=...)."
             condition = "involve only columns of one joint Gaussian for a most probable row"
             raise CircuitPropertyError(must("linear comparisons", condition, way_out))
-        rows, heights = map(np.concatenate, zip(*(p.circuit.mpe() for p in self._parts)))
+        rows, heights = map(np.concatenate, zip(*(c.mpe() for c in self._circuits)))
         best = int(heights.argmax())
         return rows[best, None], heights[best, None]
 
@@ -128,6 +127,10 @@ class LinearCircuit:
         numbers = rng.multinomial(int(counts[0]), softmax(log_masses))
         drawn = [part.sample(int(n), rng) for part, n in zip(self._parts, numbers) if n]
         return np.concatenate(drawn) if drawn else np.empty((0, self._plan.n_columns))
+
+    @property
+    def _circuits(self) -> list[RestrictedCircuit]:
+        return [part.circuit for part in self._parts if len(part.log_mass)]
 
     @cached_property
     def _all_log_masses(self) -> FloatArray:
@@ -152,12 +155,25 @@ class _Exact:
     is_exact = True
 
     def __init__(self, circuit: RestrictedCircuit) -> None:
-        self.circuit = circuit
+        self._given = circuit
 
     @cached_property
+    def _possible(self) -> tuple[FloatArray, RestrictedCircuit]:
+        """Log probabilities of the rows that have some, and the circuit given these."""
+        log_mass = self._given.log_mass()
+        kept = np.flatnonzero(log_mass > -np.inf)
+        every = len(kept) == len(log_mass)
+        return log_mass[kept], self._given if every else self._given.rows(kept)
+
+    @property
+    def circuit(self) -> RestrictedCircuit:
+        """The circuit given the rows, without those that are impossible: they have no moments."""
+        return self._possible[1]
+
+    @property
     def log_mass(self) -> FloatArray:
-        """Log probability of each row."""
-        return self.circuit.log_mass()
+        """Log probability of each possible row."""
+        return self._possible[0]
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draw n rows."""

@@ -416,3 +416,21 @@ def test_ties_of_decimals_are_not_decided_by_rounding(density):
     assert_allclose(found, [at_most, less, 1.0 - less, less], rtol=1e-9)
     assert at_most > less + 0.05
     assert density.probability("3 * b <= 0.3") == pytest.approx(density.probability("b <= 0.1"))
+
+
+def test_states_that_a_linear_comparison_excludes_have_no_moments():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(159, 3)) @ rng.normal(size=(3, 3))
+    zeros = np.where(z[:, 1] < -0.2, 0.0, np.exp(z[:, 1]))
+    table = pd.DataFrame({"amount": zeros, "i": np.round(3.0 * z[:, 2] + 10)})
+    density = ChowLiuDensity(n_components=2, random_state=0).fit(table)
+    # The greatest integers leave no amount that is not negative
+    given = "amount between 0 and 60 and i + 0.32 * amount < 11.04"
+    drawn = density.sample(20_000, random_state=0, given=given)
+    error = 5.0 * drawn.std() / np.sqrt(len(drawn))
+    found = density.expectation(given=given)
+    assert (np.abs(found.squeeze() - drawn.mean()) < error).all()
+    covariance = density.covariance(given=given)
+    assert_allclose(covariance, drawn.cov(), atol=0.1 * drawn.var().max())
+    median = density.quantile(0.5, "i", given=given)
+    assert (drawn["i"] < median).mean() < 0.51 and (drawn["i"] <= median).mean() > 0.49
