@@ -170,6 +170,27 @@ class GaussianComponents:
         np.copyto(means, numbers, where=~np.isnan(numbers))  # without rounding
         return ConditionedRows(normalized(logs), means, blocks)
 
+    def cases(self, categories: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
+        """Possible states (t, c) of categories, their components and conditional masses, (t,)."""
+        components, masses = np.arange(len(self)), np.ones(len(self))
+        states = np.empty((len(self), 0), dtype=np.intp)
+        for j in categories.tolist():
+            own = self.tables[j][components]
+            case, state = np.nonzero(own)
+            components, masses = components[case], masses[case] * own[case, state]
+            states = np.column_stack([states[case], state])
+        return components, states, masses
+
+    def n_cases(self, X: FloatArray) -> FloatArray:
+        """Number of cases of the missing categories that the observed ones allow, shape (n,)."""
+        result = np.ones((len(X), len(self)))
+        with np.errstate(over="ignore"):
+            for j, table in self.tables.items():
+                is_possible, missing = table.T > 0.0, np.isnan(X[:, j])
+                seen = is_possible[np.where(missing, 0.0, X[:, j]).astype(np.intp)]
+                result *= np.where(missing[:, None], is_possible.sum(axis=0), seen)
+        return np.asarray(result.sum(axis=1))
+
 
 @dataclass(frozen=True, eq=False)
 class ConditionedRows:
@@ -382,16 +403,11 @@ def score_parts(
 
 def few_combinations(components: GaussianComponents, X: FloatArray) -> BoolArray:
     """Tell where categories can be missing in few ways only, shape (n,)."""
-    return n_combinations(components, X) <= MAX_COMBINATIONS
-
-
-def n_combinations(components: GaussianComponents, X: FloatArray) -> FloatArray:
-    """Number of combinations of the missing categories of rows, shape (n,)."""
-    result = np.ones(len(X))
+    n_combinations = np.ones(len(X))
     with np.errstate(over="ignore"):
         for j, table in components.tables.items():
-            result *= np.where(np.isnan(X[:, j]), table.shape[1], 1)
-    return result
+            n_combinations *= np.where(np.isnan(X[:, j]), table.shape[1], 1)
+    return n_combinations <= MAX_COMBINATIONS
 
 
 def _combinations(

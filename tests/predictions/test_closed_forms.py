@@ -63,7 +63,7 @@ from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._closed_forms import IncompleteRows, Problem, Response
 from skcircuits.predictions._components import GaussianComponents, probe
-from skcircuits.predictions.models import _trees
+from skcircuits.predictions.models import _linear, _trees
 from skcircuits.predictions.models._kernel_expansions import ProjectedExpansion
 from tests.reference.enumeration import Completions
 
@@ -215,6 +215,31 @@ def test_polynomials_of_degree_two(interaction_only):
     # Where only categories are missing, all completions are few
     assert covered.tolist() == np.isnan(X[:, :2]).any(axis=1).tolist()
     assert_exact(form, problem, [*X[covered], [NAN, 0.5, 1.0], [NAN, NAN, 1.0]])
+
+
+def test_polynomials_have_no_points_in_impossible_states(monkeypatch):
+    rng = np.random.default_rng(0)
+    terms = [
+        0.25 * MultivariateGaussian([0, 1], rng.normal(size=2), np.eye(2)) * Categorical(2, state)
+        for state in np.eye(4)
+    ]
+    circuit = Circuit(sum(terms[1:], terms[0]))
+    model = make_pipeline(encoder([2]), PolynomialFeatures(2), Ridge())
+    problem = problem_of(train(model, circuit), circuit)
+    form, _ = find_closed_form(problem)
+    # Each component has one state: 4 points in each at most, where two numbers are missing
+    monkeypatch.setattr(_linear, "MAX_POINTS", 4 * 4)
+    assert form.name == "polynomial of degree two"
+    X = [[NAN, NAN, NAN], [0.3, NAN, NAN], [NAN, NAN, 1.0]]
+    assert form.covers(rows_of(X), with_variance=True).all()
+    assert_exact(form, problem, X)
+    seen = []
+    monkeypatch.setattr(Response, "__call__", lambda self, X: seen.append(len(X)) or X[:, :1])
+    form.expectation(rows_of(X), with_variance=False)
+    assert sorted(seen) == [4, 8, 16]
+    monkeypatch.setattr(_linear, "MAX_POINTS", 4 * 4 - 1)
+    assert form.name.endswith("where missing categories have few states, draws elsewhere")
+    assert form.covers(rows_of(X), with_variance=True).tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize(

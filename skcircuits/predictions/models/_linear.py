@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.special import softmax
 from sklearn import linear_model
 from sklearn.cross_decomposition import CCA, PLSCanonical, PLSRegression
@@ -45,7 +44,6 @@ from skcircuits.predictions._closed_forms import (
 from skcircuits.predictions._components import (
     AdditiveFunction,
     GaussianComponents,
-    n_combinations,
     probe,
 )
 from skcircuits.predictions.models._kernel_expansions import build_expansion, nystroem_form
@@ -268,23 +266,30 @@ class PolynomialForm:
 
     @property
     def name(self) -> str:
-        """Description of the form."""
-        return f"polynomial of degree {('two', 'three')[self.degree - 2]}"
+        """Description of the form, and of the rows that it covers."""
+        degree = f"polynomial of degree {('two', 'three')[self.degree - 2]}"
+        tables = self.components.tables
+        nothing = np.full((1, 1 + max(tables, default=0)), np.nan)
+        most = 2 * len(self.components.columns) * self.components.n_cases(nothing)
+        if tables and most > MAX_POINTS:
+            return f"{degree} where missing categories have few states, draws elsewhere"
+        return degree
 
     @property
     def bytes_per_row(self) -> int:
         """Memory that one row takes."""
-        n_numbers = len(self.components.columns)
-        return 2 * (n_numbers + 1) * self.components.bytes_per_row
+        n_numbers, n_categories = len(self.components.columns), len(self.components.tables)
+        points = 16 * MAX_POINTS * (n_numbers + n_categories) if n_categories else 0
+        return max(2 * (n_numbers + 1) * self.components.bytes_per_row, points)
 
     def covers(self, rows: IncompleteRows, *, with_variance: bool) -> BoolArray:
         """Rows that miss numbers, and categories only where the points are few."""
         if with_variance and self.curvature is None:
             return np.zeros(len(rows), dtype=bool)
         n_numbers = np.isnan(rows.cells[:, self.components.columns]).sum(axis=1)
-        n_cases = n_combinations(self.components, rows.evidence)
-        is_short = 2 * n_numbers * len(self.components) * n_cases <= MAX_POINTS
-        return is_plainly_missing(rows) & (n_numbers > 0) & ((n_cases == 1) | is_short)
+        has_categories = ~np.isnan(rows.evidence[:, list(self.components.tables)]).any(axis=1)
+        is_short = 2 * n_numbers * self.components.n_cases(rows.evidence) <= MAX_POINTS
+        return is_plainly_missing(rows) & (n_numbers > 0) & (has_categories | is_short)
 
     def expectation(self, rows: IncompleteRows, *, with_variance: bool) -> Expectation:
         categories = np.array(sorted(self.components.tables), dtype=np.intp)
@@ -301,53 +306,44 @@ class PolynomialForm:
     ) -> Expectation:
         """Moments of rows that miss the same categories."""
         conditioned = self.components.conditioned(rows.evidence)
-        tables = [self.components.tables[j] for j in categories.tolist()]
+        components, states, masses = self.components.cases(categories)
         parts = []
         for block in conditioned.blocks:
             group = block.group
             size = group.missing.shape[1]
             roots = block.roots.reshape(size, size, len(self.components), -1)
-            steps = np.sqrt(size) * roots[..., group.pattern].transpose(0, 2, 3, 1)
-            columns = self.components.columns[group.missing[group.pattern]]
-            spread: FloatArray | float = 0.0
-            if with_variance:
-                spread = self._variance_of_squares(roots, group.missing)[:, group.pattern]
-            weights, means, variances, cells = [], [], [], rows.cells.copy()
-            for states in product(*(range(table.shape[1]) for table in tables)):
-                cells[:, categories] = states
-                answers = self._at_points(cells, conditioned.means, group.rows, columns, steps)
-                slopes = (answers[0] - answers[1]) / (2.0 * np.sqrt(size))
-                mass = prod(table[:, s] for table, s in zip(tables, states))
-                weights.append((conditioned.weights[:, group.rows].T * mass).T[..., None])
-                means.append(answers.mean(axis=(0, 1)))  # (K, n, k)
-                variances.append(np.square(slopes).sum(axis=0) + spread)
-            weight, inner = np.concatenate(weights), np.concatenate(means)
-            mean = (weight * inner).sum(axis=0)
+            weights = conditioned.weights[components[:, None], group.rows] * masses[:, None]
+            # Most components of location models are impossible given the observed categories
+            case, row = np.nonzero(weights)
+            own, pattern = components[case], group.pattern[row]
+            cells = rows.cells[group.rows[row]]
+            cells[:, categories] = states[case]
+            cells[:, self.components.columns] = conditioned.means[own, group.rows[row]]
+            steps = np.sqrt(size) * roots[:, :, own, pattern].transpose(0, 2, 1)
+            columns = self.components.columns[group.missing[pattern]]
+            answers = self._at_points(cells, columns, steps)
+            places = row, np.arange(len(row))
+            average = sparse.csr_array((weights[case, row], places), (len(group.rows), len(row)))
+            means = answers.mean(axis=(0, 1))  # (t, k)
+            mean = average @ means
             variance = None
             if with_variance:
-                variance = np.concatenate(variances) + np.square(inner - mean)
-                variance = (weight * variance).sum(axis=0)
+                slopes = (answers[0] - answers[1]) / (2.0 * np.sqrt(size))
+                inner = np.square(slopes).sum(axis=0)
+                inner += self._variance_of_squares(roots, group.missing)[own, pattern]
+                variance = average @ (inner + np.square(means - mean[row]))
             parts.append((group.rows, Expectation.exact(mean, variance)))
         return Expectation.put_together(len(rows), parts)
 
-    def _at_points(
-        self,
-        cells: FloatArray,
-        means: FloatArray,
-        rows: IntArray,
-        columns: IntArray,
-        steps: FloatArray,
-    ) -> FloatArray:
-        """Answers at the points of each component and row, shape (2, m, K, n, k)."""
-        completed = np.repeat(cells[rows][None], len(means), axis=0)
-        completed[:, :, self.components.columns] = means[:, rows]
-        local = np.arange(len(rows))[:, None]
+    def _at_points(self, cells: FloatArray, columns: IntArray, steps: FloatArray) -> FloatArray:
+        """Answers at the points around cells (t, d), steps (m, t, m), shape (2, m, t, k)."""
         # Either side of the mean, so that odd moments cancel
-        points = np.repeat(completed[None], 2 * len(steps), axis=0)
-        points[: len(steps), :, local, columns] += steps
-        points[len(steps) :, :, local, columns] -= steps
+        points = np.repeat(cells[None], 2 * len(steps), axis=0)
+        local = np.arange(len(cells))[:, None]
+        points[: len(steps), local, columns] += steps
+        points[len(steps) :, local, columns] -= steps
         answers = self.response(points.reshape(-1, cells.shape[1]))
-        return answers.reshape(2, *steps.shape[:3], -1)
+        return answers.reshape(2, *steps.shape[:2], -1)
 
     def _variance_of_squares(self, roots: FloatArray, missing: IntArray) -> FloatArray:
         """½ |W H Wᵀ|² of the roots W (m, m, K, P) of each pattern, shape (K, P, k)."""
