@@ -214,7 +214,8 @@ class ExpectedPredictionSVR(
         y : array-like of shape (n_samples,)
             Target.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, for the density and the regression.
+            Weights of the rows, for the density and the regression. To the density, weights that
+            are not all integers count relative to their mean.
 
         Returns
         -------

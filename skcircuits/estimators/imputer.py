@@ -25,7 +25,7 @@ from skcircuits.estimators.automatic._inner_density import (
 )
 from skcircuits.estimators.shared._completion import complete_rows, predict_in_turns
 from skcircuits.estimators.shared._density import BaseDensity
-from skcircuits.estimators.shared._fitting import TrainingRows
+from skcircuits.estimators.shared._fitting import TrainingRows, weights_in_rows
 from skcircuits.exceptions import ZeroProbabilityError, must, require_count
 from skcircuits.learning._self_masking import learn_self_masking, may_be_self_masked
 from skcircuits.numerics._arrays import float_array
@@ -216,8 +216,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         y : Ignored
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows. None gives equal weights. Rows of weight zero are
-            ignored, except that their categories are known.
+            Weights of the rows. None gives equal weights. Weights that are not all integers count
+            relative to their mean. Rows of weight zero are ignored, except that their categories
+            are known.
 
         Returns
         -------
@@ -544,7 +545,7 @@ def _bootstrap_weights(sample_weight, n_rows, seed):
     weights = np.random.default_rng(seed).exponential(size=n_rows)
     # Mean one: priors have the same weight relative to the rows as in the fit
     weights /= weights.mean()
-    return weights if sample_weight is None else weights * sample_weight
+    return weights if sample_weight is None else weights * weights_in_rows(sample_weight)
 
 
 def _draw_with_new_parameters(imputer, density, rows, encoded, sample_weight, seed):

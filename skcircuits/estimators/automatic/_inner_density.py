@@ -19,7 +19,7 @@ from skcircuits.estimators.automatic.density import AutomaticDensity, is_small
 from skcircuits.estimators.chow_liu import ChowLiuDensity, HiddenChowLiuDensity
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.shared._density import BaseDensity
-from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
+from skcircuits.estimators.shared._fitting import inner_fit, weights_in_rows, whole_fit
 from skcircuits.estimators.strudel import StrudelDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
 from skcircuits.exceptions import must, warn
@@ -92,7 +92,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             self.density_, self.circuit_ = None, self.density
             self._set_schema(_schema_for_circuit(learned, self.circuit_))
         else:
-            rows, weights = self._enough_rows(encoded, sample_weight)
+            rows, weights = self._enough_rows(encoded, weights_in_rows(sample_weight))
             # Rows of zero weight are ignored in the choice, too
             self.density_ = self._make_density(rows if weights is None else rows[weights > 0])
             with whole_fit(self, 1) as fit:

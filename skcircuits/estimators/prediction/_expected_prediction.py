@@ -52,7 +52,7 @@ from skcircuits.estimators.prediction._requirements import (
 )
 from skcircuits.estimators.prediction._target_stack import TrainingTargets, learn_stack
 from skcircuits.estimators.shared._completion import with_possible_evidence
-from skcircuits.estimators.shared._fitting import TrainingRows
+from skcircuits.estimators.shared._fitting import weights_in_rows
 from skcircuits.exceptions import CircuitPropertyError, must, warn
 from skcircuits.parallel import row_slices
 from skcircuits.predictions import ExpectedResponse, find_closed_form
@@ -109,7 +109,7 @@ class StackedAnswersMixin:
         joint = TrainingTargets(
             training.encoded,
             targets,
-            TrainingRows(training.encoded, weights).in_rows().weight,
+            weights_in_rows(weights),
             self._schema,
             int(targets.max()) + 1 if is_code[0] else 0,
             not is_code[0] and predicts_median(training.model),
@@ -362,8 +362,8 @@ class ExpectedPredictionMixin(
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Target. May be None for a frozen estimator.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, for the estimator and the density. In a `Pipeline`, the last
-            step gets them.
+            Weights of the rows, for the estimator and the density, to which weights that are not
+            all integers count relative to their mean. In a `Pipeline`, the last step gets them.
         **fit_params : dict
             Passed to the `fit` of the estimator.
 

@@ -54,14 +54,11 @@ class TrainingRows:
     @property
     def counts(self):
         """Numbers of rows that the rows stand for, (n,): integer weights, one for others."""
-        is_count = bool((self.weight == np.floor(self.weight)).all())
-        return self.weight if is_count else np.ones(len(self.X))
+        return self.weight if _are_counts(self.weight) else np.ones(len(self.X))
 
     def in_rows(self):
-        """Weights in rows, as priors are: those that are no counts may have any sum."""
-        if self.counts is self.weight:
-            return self
-        return replace(self, weight=self.weight / self.weight[self.weight > 0].mean())
+        """The same rows with `weights_in_rows`."""
+        return replace(self, weight=weights_in_rows(self.weight))
 
     def as_observations(self, is_number):
         """Rows that are the same for a row of weight two and for that row twice."""
@@ -144,6 +141,17 @@ class TrainingRows:
         if any(np.isnan(part.X).all() for part in (held_out, rest)):
             return replace(self, validation=self)
         return replace(rest, validation=held_out)
+
+
+def weights_in_rows(weights):
+    """Weights (n,) in rows, as priors are: those that are no counts may have any sum."""
+    if weights is None or _are_counts(weights):
+        return weights
+    return weights / weights[weights > 0].mean()
+
+
+def _are_counts(weights):
+    return bool((weights == np.floor(weights)).all())
 
 
 def _hardly_occur_twice(numbers, weight):

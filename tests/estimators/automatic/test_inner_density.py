@@ -187,3 +187,19 @@ def test_the_automatic_density_learns_from_so_many_rows(is_weighted, monkeypatch
     assert ((rows > 50).any()) != is_weighted
     means = [imputer.circuit_.expectation(np.full((1, 3), np.nan)) for imputer in (named, sampled)]
     np.testing.assert_allclose(*means, atol=20.0 if not is_weighted else 0.5)
+
+
+@pytest.mark.parametrize("density", ["gaussian_mixture", "wmispn", "latent_tree", *DISCRETE])
+def test_weights_that_are_no_counts_may_have_any_sum(density):
+    """Priors are in rows: weights of a small sum left the densities nothing but these."""
+    X = mixed(60).mask(np.random.default_rng(0).random((60, 4)) < 0.1)
+    weights = np.random.default_rng(1).random(60)
+
+    def answers(weights):
+        imputer = CircuitImputer(density=density, strategy="sample", random_state=0)
+        imputer.fit(X, sample_weight=weights)
+        # Proper imputations learn the density again
+        return imputer.density_.score_samples(X), imputer.sample_imputations(X, 1)[0, :, 2:]
+
+    for found, expected in zip(answers(1e-6 * weights), answers(weights), strict=True):
+        np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=1e-6)
