@@ -445,7 +445,8 @@ class GaussianMixtureDensity(CircuitDensity):
             X[:, j] = grouped.encode(X[:, j])
         if self._map is not None:
             X[:, cardinalities == 0] = self._map.normal(X[:, cardinalities == 0])
-        return MixtureTable.prepare(X, cardinalities, sample_weight, units)
+        curvatures = self._map.curvatures if self._map is not None else 0.0
+        return MixtureTable.prepare(X, cardinalities, sample_weight, units, curvatures)
 
     def _fit_rows(self, rows, generator):
         start = self._given_start

@@ -384,7 +384,8 @@ class TransformedMixture:
         if sinh_map is not None:
             cells[:, is_number] = sinh_map.normal(cells[:, is_number])
         units = begun.units if begun else None
-        table = MixtureTable.prepare(cells, cardinalities, part.weights, units)
+        curvatures = sinh_map.curvatures if sinh_map is not None else 0.0
+        table = MixtureTable.prepare(cells, cardinalities, part.weights, units, curvatures)
         known = begun.state if begun else None
         state = try_candidate(table, candidate, settings, seed, max_iter=max_iter, begun=known)
         return cls(state, sinh_map, table.take(np.empty(0, dtype=np.intp)), grouped)
@@ -739,7 +740,7 @@ def _few_components(
     numbers = X[:, :n_numbers].copy()
     sinh_map = fit_sinh_map(numbers, weights)
     X[:, :n_numbers] = sinh_map.normal(numbers)
-    table = MixtureTable.prepare(X, cardinalities, weights)
+    table = MixtureTable.prepare(X, cardinalities, weights, curvatures=sinh_map.curvatures)
     n_components = int(np.clip(len(some) // _COMPONENT_ROWS, 1, _N_COMPONENTS))
     settings = EMSettings("shrunk", n_init=1, max_iter=_N_ITERATIONS)
     *_, state = learn_gaussian_mixture(table, n_components, settings, np.random.default_rng(0))

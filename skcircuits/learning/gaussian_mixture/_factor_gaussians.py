@@ -87,6 +87,7 @@ class FactorGaussians:
         kind: CovarianceType,
         mean_count: float,
         is_observed: BoolArray | None = None,
+        widest: FloatArray | float = np.inf,
     ) -> FactorGaussians:
         """Copies of a single component."""
         own = self.stack

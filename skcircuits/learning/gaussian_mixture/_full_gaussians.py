@@ -81,6 +81,8 @@ class FullGaussians:
     ridges: FloatArray | float = field(default=_RIDGE, kw_only=True)
     # (c,), columns that have cells, where components have scales of their own
     is_observed: BoolArray | bool = field(default=True, kw_only=True)
+    # (c,), largest variances of the target, where several components share it
+    widest: FloatArray | float = field(default=np.inf, kw_only=True)
 
     @classmethod
     def guess(cls, covariance: FloatArray, jitter: FloatArray) -> FullGaussians:
@@ -97,8 +99,12 @@ class FullGaussians:
         kind: CovarianceType,
         mean_count: float,
         is_observed: BoolArray | None = None,
+        widest: FloatArray | float = np.inf,
     ) -> FullGaussians:
-        """Copies of a single component, which becomes part of the prior of observed columns."""
+        """Copies of a single component, which becomes part of the prior of observed columns.
+
+        If covariances are "shrunk", it is towards one of at most the `widest` variances (c,).
+        """
         if is_observed is None:
             is_observed = np.ones(self.stack.n_columns, dtype=bool)
         means = np.repeat(self.stack.means, n_components, axis=0)
@@ -112,7 +118,7 @@ class FullGaussians:
         target = covariances[0] * np.outer(part, part)
         prior = (kind, target, 20.0, mean_count, self.jitter)
         own = FullGaussians(stack, *prior, mean_centre=centre, is_observed=is_observed)
-        return replace(own, ridges=_RIDGE / n_components)
+        return replace(own, ridges=_RIDGE / n_components, widest=widest)
 
     def apart(self, numbers: FloatArray, responsibilities: FloatArray) -> Self:
         """Equal components: the first step moves them to their clusters."""
@@ -218,6 +224,10 @@ class FullGaussians:
                 return replace(self, target=diagonal, strength=strength)
             shared = shared + strength * diagonal + _RIDGE * np.eye(len(shared))
             target = 0.5 * (shared + shared.T) / (total[0] + strength + _RIDGE)
+            # In units of each component's scale: a column that does not become narrower with the
+            # others would be many times as wide in components without rows, whose scale is one
+            narrower = np.sqrt(np.minimum(1.0, self.widest / np.diag(target)))
+            target *= np.outer(narrower, narrower)
         own = completeness * scatter, completeness * counts
         strength = _learned_strength(*own, target, _STRENGTHS)
         return replace(self, target=target, strength=strength)

@@ -175,7 +175,9 @@ def _begin_as_single(table: MixtureTable, n_components: int, settings: EMSetting
         single = _step(near, single, settings)
     near.singles[known] = single
     is_observed = np.asarray(~np.isnan(table.numbers).all(axis=0))
-    several = single.gaussians.repeat(n_components, kind, settings.pseudo_count, is_observed)
+    several = single.gaussians.repeat(
+        n_components, kind, settings.pseudo_count, is_observed, table.widest
+    )
     return replace(
         begin_again(single),
         weights=np.full(n_components, 1.0 / n_components),

@@ -64,6 +64,7 @@ class MixtureTable:
     blocks: list[slice]  # consecutive rows that an iteration takes at once
     source: IntArray  # (n,), index in the original table
     near: FloatArray  # (2, c), bounds of the cells that are not far off
+    bends: FloatArray  # (c,), curvatures of the maps to standard units, 0 where they are linear
 
     @classmethod
     def prepare(
@@ -72,8 +73,12 @@ class MixtureTable:
         cardinalities: IntArray,
         sample_weight: FloatArray | None = None,
         like: MixtureTable | None = None,
+        curvatures: FloatArray | float = 0.0,
     ) -> MixtureTable:
-        """Prepare a table of numbers and codes, in its own units or `like` an earlier one."""
+        """Prepare a table of numbers and codes, in its own units or `like` an earlier one.
+
+        Numbers may have been made nearly normal by maps of some `curvatures`.
+        """
         # Rows without weight or without any observed cell are left out. A column without observed
         # cells has location 0 and scale 1.
         weights = np.ones(len(X)) if sample_weight is None else sample_weight
@@ -87,7 +92,7 @@ class MixtureTable:
         is_number = cardinalities == 0
         measured = X if is_number.all() else X[:, is_number]
         if like is not None:
-            columns = like.location, like.scale, like.jitter, cardinalities, like.near
+            columns = like.location, like.scale, like.jitter, cardinalities, like.near, like.bends
         else:
             near = np.array([_near_range(own, weights) for own in measured.T]).reshape(-1, 2).T
             # One number far off would be the unit of all others, in which they are equal
@@ -95,7 +100,7 @@ class MixtureTable:
             scale = np.sqrt(moments.variance)
             jitter = np.array([_resolution(column) for column in measured.T]) / scale
             near = (near - moments.mean) / scale
-            columns = moments.mean, scale, jitter**2 / 12.0, cardinalities, near
+            columns = moments.mean, scale, jitter**2 / 12.0, cardinalities, near, curvatures * scale
         numbers = measured - columns[0]
         numbers /= columns[1]
         codes = np.nan_to_num(X[:, ~is_number], nan=-1.0).astype(np.int64)
@@ -108,13 +113,13 @@ class MixtureTable:
         codes: IntArray,
         weights: FloatArray,
         source: IntArray,
-        columns: tuple[FloatArray, FloatArray, FloatArray, IntArray, FloatArray],
+        columns: tuple[FloatArray, FloatArray, FloatArray, IntArray, FloatArray, FloatArray],
     ) -> MixtureTable:
         """Cut rows into blocks."""
-        location, scale, jitter, cardinalities, near = columns
+        location, scale, jitter, cardinalities, *others = columns
         blocks = _cut_blocks(np.isnan(numbers))
         units = location, scale, jitter
-        return cls(numbers, codes, weights, *units, cardinalities, blocks, source, near)
+        return cls(numbers, codes, weights, *units, cardinalities, blocks, source, *others)
 
     def take(self, rows: IntArray) -> MixtureTable:
         """Keep some rows, in the units of all."""
@@ -123,7 +128,7 @@ class MixtureTable:
             self.codes[rows],
             self.weights[rows],
             self.source[rows],
-            (self.location, self.scale, self.jitter, self.cardinalities, self.near),
+            (self.location, self.scale, self.jitter, self.cardinalities, self.near, self.bends),
         )
 
     @cached_property
@@ -131,6 +136,13 @@ class MixtureTable:
         """The same rows, in which cells that are far off are missing; itself if there are none."""
         numbers = without_far(self.numbers, self.near)
         return self if numbers is self.numbers else replace(self, numbers=numbers)
+
+    @property
+    def widest(self) -> FloatArray:
+        """Variances (c,) of components with which means of mapped columns are those of bulks."""
+        # The mean of sinh(b z) / b grows by exp(b² / 2 times the variance): by e with this one, or
+        # where maps are bent so much that the cells do too, as with twice their variance
+        return 2.0 / np.square(np.clip(self.bends, 1e-150, 1.0))
 
     def groups(self, block: slice, n_gaussians: tuple[int, int]) -> list[PatternGroup]:
         """Missing patterns of a block, joined as suits some Gaussians and kept once known."""

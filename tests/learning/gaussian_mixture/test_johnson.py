@@ -111,3 +111,16 @@ def test_components_are_not_wider_than_their_moments_can_be_computed():
     density.fit(X, sample_weight=weights)
     assert np.isfinite(density.score_samples(X[weights > 0])).all()
     assert np.isfinite(density.circuit_.expectation(X)).all()
+
+
+def test_means_are_those_of_the_table_where_components_are_narrow_in_other_columns():
+    # Components without rows had, in the skewed columns, variances of many rows of such components
+    rng = np.random.default_rng(0)
+    clusters = 3.0 * rng.normal(size=(30, 5))[rng.integers(30, size=500)]
+    skewed_columns = np.exp(1.5 * rng.normal(size=(500, 2)))
+    X = np.hstack([clusters + 0.01 * rng.normal(size=clusters.shape), skewed_columns])
+    density = GaussianMixtureDensity(
+        covariance_type="shrunk", n_components=16, transformation="johnson", random_state=0
+    ).fit(X)
+    means = density.expectation(np.full((1, 7), np.nan))[0]
+    assert np.abs((means - X.mean(axis=0)) / X.std(axis=0)).max() < 0.5
