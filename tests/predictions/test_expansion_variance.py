@@ -132,7 +132,7 @@ def test_blocks_of_products_change_nothing(monkeypatch, gamma, with_categories):
         kernel = kernel * Hamming(1.5, variables=[4])
     found = []
     for waste in (-1, 10, 10**9):  # from a block for each function to one for all
-        _mercer._halves.cache_clear()
+        _mercer._kept.clear()
         monkeypatch.setattr(_mercer, "WASTE", waste)
         arguments = {"circuit": circuit, "kernel": kernel}
         found.append(expansion_variance(X, points, coefficients, **arguments))
@@ -162,13 +162,13 @@ def test_either_division_of_directions_agrees_with_pairs_of_points(monkeypatch, 
     monkeypatch.setattr(_mercer, "_halves", recorded)
     monkeypatch.setattr(_mercer, "PAIR_COST", np.inf)
     for function_cost in (0.0, 1.0):  # few products, then few functions
-        halves.cache_clear()
+        _mercer._kept.clear()
         smaller.append([])
         monkeypatch.setattr(_mercer, "FUNCTION_COST", function_cost)
         monkeypatch.setattr(_mercer, "PRODUCT_COST", 1.0 - function_cost)
         found = expansion_variance(X, points, coefficients, **arguments)
         np.testing.assert_allclose(found, exact, rtol=_mercer.TOLERANCE)
-    halves.cache_clear()
+    _mercer._kept.clear()
     assert max(smaller[0]) < max(smaller[1])
 
 
@@ -186,6 +186,24 @@ def test_categories_of_many_states_agree_with_pairs_of_points(monkeypatch):
     monkeypatch.setattr(_mercer, "_halves", lambda *arguments: None)
     exact = expansion_variance(X, points, coefficients, **arguments)
     np.testing.assert_allclose(found, exact, rtol=_mercer.TOLERANCE)
+
+
+def test_sets_of_eigenfunctions_are_kept_within_bounds(monkeypatch):
+    circuit = mixture(False)
+    X, points = circuit.sample(40, random_state=3), circuit.sample(300, random_state=4)
+    X[np.random.default_rng(5).random(X.shape) < 0.6] = np.nan
+    arguments = {"circuit": circuit, "kernel": RBF(0.05)}
+    _mercer._kept.clear()
+    found = expansion_variance(X, points, np.ones(300), **arguments)
+    sizes = [own.n_bytes for (own,) in _mercer._kept.values() if own is not None]
+    for bound, n_sets in ((np.median(sizes), 1024), (np.inf, 3)):
+        monkeypatch.setattr(_mercer, "MAX_KEPT_BYTES", bound)
+        monkeypatch.setattr(_mercer, "MAX_KEPT", n_sets)
+        _mercer._kept.clear()
+        again = expansion_variance(X, points, np.ones(300), **arguments)
+        np.testing.assert_array_equal(again, found)
+        kept = [own.n_bytes for (own,) in _mercer._kept.values() if own is not None]
+        assert 0 < len(kept) < len(sizes) and len(kept) <= n_sets and max(kept) <= bound
 
 
 def test_support_points_with_missing_cells_are_estimated():

@@ -18,9 +18,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import factorial, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
@@ -49,6 +49,9 @@ BATCH_BYTES, BATCH_ROWS = 2**22, 2
 FUNCTION_COST, PRODUCT_COST, PAIR_COST = 2.0, 0.15, 5.0
 # The same for a product within blocks, and for a copy of an eigenfunction
 BLOCK_COST, COPY_COST = 0.07, 0.5
+# Sets of eigenfunctions that are kept: rows of one call rarely have more. Larger ones, of many
+# points, take little of the time of their use to build
+MAX_KEPT, MAX_KEPT_BYTES = 1024, 2**18
 # Products of eigenfunctions that take the time of another call of the matrix product
 WASTE = 100
 
@@ -574,14 +577,32 @@ class _Halves(NamedTuple):
         return cls((first, second), _blocks(needs.tolist()), within)
 
     @property
+    def n_bytes(self) -> int:
+        """Memory of the largest arrays."""
+        return sum(half.from_powers.nbytes for half in self.both) + self.within.nbytes
+
+    @property
     def n_products(self) -> int:
         """How many the blocks make, padding included."""
         return sum((rows.stop - rows.start) * stop for rows, stop in self.blocks)
 
 
-# Rows of one call rarely have more; each may hold a megabyte
-@lru_cache(maxsize=1024)
-def _halves(
+_kept: dict[tuple[Any, ...], tuple[_Halves | None]] = {}
+
+
+def _halves(*directions: Any) -> _Halves | None:
+    """Products of the functions of directions, as in an earlier call if they are kept."""
+    found = _kept.get(directions)
+    if found is None:
+        found = (_divided(*directions),)
+        if len(_kept) >= MAX_KEPT:
+            _kept.clear()
+        if found[0] is None or found[0].n_bytes <= MAX_KEPT_BYTES:
+            _kept[directions] = found
+    return found[0]
+
+
+def _divided(
     edges: tuple[float, ...], labels: tuple[tuple[float, ...], ...], size: float, n_points: int
 ) -> _Halves | None:
     """Divide the directions so that products cost least; None where pairs of points cost less."""
