@@ -189,7 +189,8 @@ class BaseDensity(
         -----
         ConvergenceWarning
             If `max_iter` iterations do not suffice, or if Ctrl-C ends the fit, which then keeps the
-            best parameters so far.
+            best parameters so far. A fit that consists of fits of other densities keeps nothing: it
+            raises KeyboardInterrupt.
         UserWarning
             If most rows have a category of their own in some column.
         """
