@@ -343,8 +343,8 @@ def _step(
         gaussians = gaussians.adapt(sums[1], table.completeness)
         if settings.is_draw:
             gaussians = gaussians.relax(sums[1], table.rows_together)
-    # The bound may fall while the prior adapts
-    gain = abs(bound - state.lower_bound)
+    # The bound may fall while the prior adapts; it stays infinite where no row explains another
+    gain = 0.0 if bound == state.lower_bound else abs(bound - state.lower_bound)
     is_unique = state.n_components == 1 and settings.covariance_type not in ("factor", "diag")
     tol = settings.tol * (_SINGLE_TOL if is_unique else 1.0)
     stepped = replace(

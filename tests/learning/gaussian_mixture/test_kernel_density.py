@@ -90,6 +90,15 @@ def test_copies_of_a_row_explain_one_another():
     assert one.log_likelihood > 2.0 * single.log_likelihood
 
 
+@pytest.mark.parametrize("X", [np.arange(3.0)[None], np.ones((20, 2))], ids=["row", "constant"])
+def test_a_single_row_that_no_other_explains_is_learned_without_a_warning(X):
+    density = GaussianMixtureDensity(n_components="rows", random_state=0).fit(X)
+    assert density.converged_
+    np.testing.assert_allclose(
+        density.circuit_.expectation(np.full((1, X.shape[1]), np.nan)), X[:1]
+    )
+
+
 def test_a_fit_to_some_of_the_rows_is_where_others_start():
     cardinalities = np.array([0, 0, 0, 2])
     table = MixtureTable.prepare(curved(120), cardinalities)
