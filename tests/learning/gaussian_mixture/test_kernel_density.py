@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 from skcircuits import AutomaticDensity, CircuitImputer, GaussianMixtureDensity
 from skcircuits.learning.gaussian_mixture._candidates import KERNELS as CANDIDATE
 from skcircuits.learning.gaussian_mixture._candidates import learn_pool
-from skcircuits.learning.gaussian_mixture._categories import KernelGaussians
+from skcircuits.learning.gaussian_mixture._categories import KERNEL_STEPS, KernelGaussians
 from skcircuits.learning.gaussian_mixture._learner import EMSettings, learn_gaussian_mixture
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows
@@ -76,6 +76,16 @@ def test_iterations_never_lose_once_the_prior_is_learned(table):
     bounds = [state.lower_bound for state in states(table)][26:]
     assert len(bounds) > 3
     assert (np.diff(bounds) > -1e-10).all()
+
+
+def test_few_iterations_arrive_at_a_narrow_bandwidth():
+    rng = np.random.default_rng(0)
+    angles = 6.0 * rng.random(200)
+    helix = np.column_stack([np.cos(angles), np.sin(angles), angles])
+    numbers = helix + 0.02 * rng.normal(size=helix.shape)
+    bounds = [s.lower_bound for s in states(MixtureTable.prepare(numbers, np.zeros(3, np.intp)))]
+    # More than 60 from a start as wide as the table, or by steps of expectation maximisation
+    assert bounds[-1] - bounds[KERNEL_STEPS] < 1.0
 
 
 def test_copies_of_a_row_explain_one_another():
