@@ -25,9 +25,14 @@ from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.inputs._gaussian_integrals import MIN_MASS
 from skcircuits.circuits.inputs.base import InputLayer
 from skcircuits.circuits.inputs.restriction import Evidence, RestrictedLayer, restrict
-from skcircuits.circuits.inputs.restriction._evidence import Breakpoints, Feature, breakpoints
+from skcircuits.circuits.inputs.restriction._evidence import (
+    LEAST_MASS,
+    Breakpoints,
+    Feature,
+    breakpoints,
+)
 from skcircuits.circuits.inputs.restriction._gaussians import can_bound_forms, restrict_forms
-from skcircuits.circuits.queries._boxes import RestrictedCircuit, feature_means
+from skcircuits.circuits.queries._boxes import RestrictedCircuit, Restriction, feature_means
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -154,16 +159,28 @@ class _Exact:
 
     is_exact = True
 
-    def __init__(self, circuit: RestrictedCircuit) -> None:
-        self._given = circuit
+    def __init__(
+        self, plan: Plan, evidence: Evidence, restrict_layer: Restriction = restrict
+    ) -> None:
+        self._plan, self._evidence, self._restrict = plan, evidence, restrict_layer
 
     @cached_property
     def _possible(self) -> tuple[FloatArray, RestrictedCircuit]:
         """Log probabilities of the rows that have some, and the circuit given these."""
-        log_mass = self._given.log_mass()
+        whole = _log_density_of_observed(self._plan, self._evidence)
+        log_least = np.log(MIN_MASS * len(self._evidence)) + whole
+        # Absolute errors of boxes do not count unless the sum of all is small
+        for least_mass, least in ((0.0, log_least), (MIN_MASS, -np.inf)):
+            evidence = replace(self._evidence, least_mass=least_mass)
+            given = RestrictedCircuit(self._plan, evidence, self._restrict)
+            log_mass = given.log_mass()
+            if np.logaddexp.reduce(log_mass, initial=-np.inf) >= least:
+                break
+        if least_mass == 0.0:  # what is below is error
+            log_mass[log_mass < np.log(LEAST_MASS) + whole] = -np.inf
         kept = np.flatnonzero(log_mass > -np.inf)
         every = len(kept) == len(log_mass)
-        return log_mass[kept], self._given if every else self._given.rows(kept)
+        return log_mass[kept], given if every else given.rows(kept)
 
     @property
     def circuit(self) -> RestrictedCircuit:
@@ -178,6 +195,13 @@ class _Exact:
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draw n rows."""
         return self.circuit.sample(rng.multinomial(n, softmax(self.log_mass)), rng)
+
+
+def _log_density_of_observed(plan: Plan, known: Evidence) -> float:
+    """Log density of the observed cells of the first row, whatever its box."""
+    X = known.X[:1]
+    nothing = np.full_like(X, np.nan)
+    return float(RestrictedCircuit(plan, Evidence(X, Box(nothing, nothing))).log_mass()[0])
 
 
 def _alternative(
@@ -260,7 +284,7 @@ def _joint(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exact:
         forms[:, [*columns, -2, -1]] = rows
         return restrict_forms(layer, evidence, forms)
 
-    return _Exact(RestrictedCircuit(plan, known, restrict_layer))
+    return _Exact(plan, known, restrict_layer)
 
 
 def _integer_rows(
@@ -303,7 +327,7 @@ def _integer_rows(
         high[:, inner] = np.fmin(high[:, inner], np.where(np.isinf(upper), np.nan, upper)[kept])
     # Comparisons with NaN are false, so that boxes with open sides are kept
     filled = np.flatnonzero(~(low > high).any(axis=1))
-    return _Exact(RestrictedCircuit(plan, evidence.rows(filled))) if len(filled) else None
+    return _Exact(plan, evidence.rows(filled)) if len(filled) else None
 
 
 def _between(
@@ -349,7 +373,7 @@ def _one_variable(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Ex
             lower[0, variable] = np.fmax(lower[0, variable], ends[0])
             upper[0, variable] = np.fmin(upper[0, variable], ends[1])
     box = Box(lower, upper, known.box.closed, known.box.states)
-    return _Exact(RestrictedCircuit(plan, Evidence(known.X, box)))
+    return _Exact(plan, Evidence(known.X, box))
 
 
 class _Slices:
@@ -367,8 +391,7 @@ class _Slices:
         columns = [*self._outer, self._inner]
         self._rows = _directions(known, columns, bounds)
         make_rule = self._panels if len(self._outer) == 1 else self._triangles
-        nothing = np.full_like(known.X, np.nan)
-        whole = RestrictedCircuit(plan, Evidence(known.X, Box(nothing, nothing))).log_mass()[0]
+        whole = _log_density_of_observed(plan, known)
         # Absolute errors of rectangles do not count unless all of their sum is small
         for self._least_mass, self._log_least in (
             (0.0, float(np.log(MIN_MASS) + whole)),

@@ -20,7 +20,7 @@ from skcircuits.circuits import (
     Product,
     Sum,
 )
-from skcircuits.circuits.inputs import Box
+from skcircuits.circuits.inputs import Box, _gaussian_integrals
 from skcircuits.circuits.queries._boxes import Evidence, Feature
 from skcircuits.circuits.queries._linear import (
     Atoms,
@@ -600,6 +600,26 @@ def test_intervals_of_a_joint_gaussian_are_directions_too():
     assert_allclose(found, expected, rtol=1e-8)
     with pytest.raises(CircuitPropertyError, match=r"at most 3 directions.*n=4"):
         probability(circuit, bound, lower=[0.0, np.nan, 1.0, -1.0])
+
+
+@pytest.mark.parametrize("end", [3.0, 20.0])
+def test_boxes_of_next_to_no_mass_count_only_if_no_other_has_any(end, monkeypatch):
+    root = np.random.default_rng(0).normal(size=(3, 3))
+    circuit = Circuit(MultivariateGaussian(range(3), np.zeros(3), root @ root.T + np.eye(3)))
+    first = np.arange(-20.0, 21.0)
+    second = np.ceil((end - first) / 2.0)
+    free = np.full_like(first, np.nan)
+    low, high = [first - 0.5, second - 0.5, np.full_like(first, 0.5)], [first + 0.5, free, free]
+    parts = circuit.log_prob_box(np.stack(low, axis=1), np.stack(high, axis=1))
+    calls, integral = [], _gaussian_integrals._log_integral
+    # To relative errors, boxes of three sides take a thousand times as long as to absolute ones
+    monkeypatch.setattr(
+        _gaussian_integrals, "_log_integral", lambda *own: calls.append(1) or integral(*own)
+    )
+    bound = ((1.0, 2.0, 0.0), end, np.inf)
+    found = given(circuit, bound, lower=[np.nan, np.nan, 0.5], integers=[0, 1]).log_mass()
+    assert_allclose(found, np.logaddexp.reduce(parts), rtol=1e-9)
+    assert bool(calls) is (end == 20.0)
 
 
 def test_three_directions_of_a_joint_gaussian():
