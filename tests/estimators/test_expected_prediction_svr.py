@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import config_context
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -17,6 +18,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVR
 
 from skcircuits import (
+    AutomaticDensity,
     BBISWeighter,
     ExpectedPredictionRegressor,
     ExpectedPredictionSVR,
@@ -291,6 +293,18 @@ def test_memory_learns_the_density_once(table, tmp_path):
     np.testing.assert_allclose(
         predictions[0], plain.predict(with_missing_values(X_test)), rtol=1e-12
     )
+
+
+def test_cached_densities_have_kernels_in_closed_form_too(tmp_path):
+    # Their clones forgot that skewed columns must not be transformed
+    rng = np.random.default_rng(0)
+    X = np.exp(1.5 * rng.normal(size=(150, 3)))
+    y = np.log(X[:, 0])
+    density = AutomaticDensity(families=["gaussian_mixture"], random_state=0)
+    plain = ExpectedPredictionSVR(density=density).fit(X, y)
+    cached = clone(plain).set_params(memory=str(tmp_path)).fit(X, y)
+    X = with_missing_values(X)
+    np.testing.assert_allclose(cached.predict(X), plain.predict(X), rtol=1e-12)
 
 
 def search(X, y):

@@ -42,6 +42,9 @@ _NAMED = {
     "strudel": StrudelDensity,
 }
 
+# Attributes of a density that say for whom it is fitted; clones have parameters alone
+_SETTINGS_OF_INNER = {"_convergence_way_out", "_may_transform"}
+
 DENSITY_CONSTRAINTS = {
     "density": [StrOptions({"auto", *_NAMED}), HasMethods(["fit", "score_samples"]), Circuit]
 }
@@ -217,7 +220,10 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
                 self.density_._fit_encoded(encoded, self._schema, sample_weight)
             else:
                 fitted = check_memory(self.memory).cache(_fitted_density)
-                self.density_ = fitted(clone(self.density_), encoded, self._schema, sample_weight)
+                density = clone(self.density_)  # callbacks cannot be cached
+                for name in _SETTINGS_OF_INNER.intersection(vars(self.density_)):
+                    setattr(density, name, getattr(self.density_, name))
+                self.density_ = fitted(density, encoded, self._schema, sample_weight)
             return
         # A search over densities or a frozen density reads tables itself
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
