@@ -139,9 +139,9 @@ class MixtureTable:
 
     @property
     def widest(self) -> FloatArray:
-        """Variances (c,) of components with which means of mapped columns are those of bulks."""
-        # The mean of sinh(b z) / b grows by exp(b² / 2 times the variance): by e with this one, or
-        # where maps are bent so much that the cells do too, as with twice their variance
+        """Variances (c,) beyond which tails decide the means of mapped columns."""
+        # The mean of sinh(b z) / b grows by exp(b² / 2 times the variance): by e with this one. In
+        # columns that are bent more, it is twice the variance of all cells.
         return 2.0 / np.square(np.clip(self.bends, 1e-150, 1.0))
 
     def groups(self, block: slice, n_gaussians: tuple[int, int]) -> list[PatternGroup]:

@@ -41,11 +41,7 @@ from skcircuits.predictions._closed_forms import (
     steps_of,
     transformed,
 )
-from skcircuits.predictions._components import (
-    AdditiveFunction,
-    GaussianComponents,
-    probe,
-)
+from skcircuits.predictions._components import AdditiveFunction, GaussianComponents, probe
 from skcircuits.predictions.models._kernel_expansions import build_expansion, nystroem_form
 from skcircuits.predictions.models._links import (
     BOTH,

@@ -73,13 +73,13 @@ class Interval(NamedTuple):
         belong to it as the bound does.
         """
 
-        def moved(bound: float, is_outward: bool, outward: float) -> float:
+        def moved(bound: float, direction: float) -> float:
             slack = 0.0 if isinf(bound) else _ROUNDING * (size + abs(bound))
-            return bound + (outward if is_outward else -outward) * slack
+            return bound + direction * slack
 
-        lower, upper, lower_closed, upper_closed = self
         return self._replace(
-            lower=moved(lower, lower_closed, -1.0), upper=moved(upper, upper_closed, 1.0)
+            lower=moved(self.lower, -1.0 if self.lower_closed else 1.0),
+            upper=moved(self.upper, 1.0 if self.upper_closed else -1.0),
         )
 
     def of_absolute(self) -> list[Interval]:
