@@ -439,14 +439,11 @@ class GaussianMixtureDensity(CircuitDensity):
         """Rows as prepared for the components."""
         cardinalities = self._cardinalities
         X = grouped_rows(X, self._category_groups)
-        if self._map is not None or self._grouped:
+        if self._grouped:
             X = X.copy()
         for j, grouped in self._grouped.items():
             X[:, j] = grouped.encode(X[:, j])
-        if self._map is not None:
-            X[:, cardinalities == 0] = self._map.normal(X[:, cardinalities == 0])
-        curvatures = self._map.curvatures if self._map is not None else 0.0
-        return MixtureTable.prepare(X, cardinalities, sample_weight, units, curvatures)
+        return MixtureTable.prepare(X, cardinalities, sample_weight, units, self._map)
 
     def _fit_rows(self, rows, generator):
         start = self._given_start

@@ -377,15 +377,11 @@ class TransformedMixture:
         cells, cardinalities = X[part.source], part.cardinalities.copy()
         for j, own in grouped.items():
             cells[:, j], cardinalities[j] = own.encode(cells[:, j]), own.n_groups
-        is_number = cardinalities == 0
         sinh_map = begun.sinh_map if begun else None
         if is_transformed and sinh_map is None:
-            sinh_map = fit_sinh_map(cells[:, is_number], part.weights)
-        if sinh_map is not None:
-            cells[:, is_number] = sinh_map.normal(cells[:, is_number])
+            sinh_map = fit_sinh_map(cells[:, cardinalities == 0], part.weights)
         units = begun.units if begun else None
-        curvatures = sinh_map.curvatures if sinh_map is not None else 0.0
-        table = MixtureTable.prepare(cells, cardinalities, part.weights, units, curvatures)
+        table = MixtureTable.prepare(cells, cardinalities, part.weights, units, sinh_map)
         known = begun.state if begun else None
         state = try_candidate(table, candidate, settings, seed, max_iter=max_iter, begun=known)
         return cls(state, sinh_map, table.take(np.empty(0, dtype=np.intp)), grouped)
@@ -736,18 +732,17 @@ def _few_components(
     """Few components over transformed columns: weights, counts, covariances, log densities (c,)."""
     some = np.flatnonzero(weights > 0)
     some = some[:: 1 + len(some) // _MAX_ROWS]
-    X, weights = X[some].copy(), weights[some]
-    numbers = X[:, :n_numbers].copy()
+    X, weights = X[some], weights[some]
+    numbers = X[:, :n_numbers]
     sinh_map = fit_sinh_map(numbers, weights)
-    X[:, :n_numbers] = sinh_map.normal(numbers)
-    table = MixtureTable.prepare(X, cardinalities, weights, curvatures=sinh_map.curvatures)
+    table = MixtureTable.prepare(X, cardinalities, weights, sinh_map=sinh_map)
     n_components = int(np.clip(len(some) // _COMPONENT_ROWS, 1, _N_COMPONENTS))
     settings = EMSettings("shrunk", n_init=1, max_iter=_N_ITERATIONS)
     *_, state = learn_gaussian_mixture(table, n_components, settings, np.random.default_rng(0))
     assert isinstance(state.gaussians, FullGaussians)
     means, covariances = state.gaussians.in_units(table.location, table.scale)
     variances = np.diagonal(covariances, axis1=1, axis2=2)
-    offsets = np.nan_to_num(X[:, :n_numbers])[:, None] - means
+    offsets = np.nan_to_num(sinh_map.normal(numbers))[:, None] - means
     logs = -0.5 * (np.square(offsets) / variances + np.log(2.0 * np.pi * variances))
     logs = logsumexp((logs + np.log(state.weights)[:, None]).transpose(1, 0, 2))
     logs -= np.log(np.hypot(1.0, sinh_map.curvatures * (numbers - sinh_map.centers)))

@@ -73,11 +73,11 @@ class MixtureTable:
         cardinalities: IntArray,
         sample_weight: FloatArray | None = None,
         like: MixtureTable | None = None,
-        curvatures: FloatArray | float = 0.0,
+        sinh_map: SinhMap | None = None,
     ) -> MixtureTable:
-        """Prepare a table of numbers and codes, in its own units or `like` an earlier one.
+        """Prepare a table of numbers, made normal by a map if there is one, and codes.
 
-        Numbers may have been made nearly normal by maps of some `curvatures`.
+        The units are its own or those of an earlier table that it is `like`.
         """
         # Rows without weight or without any observed cell are left out. A column without observed
         # cells has location 0 and scale 1.
@@ -91,6 +91,8 @@ class MixtureTable:
         X = X[source]
         is_number = cardinalities == 0
         measured = X if is_number.all() else X[:, is_number]
+        if sinh_map is not None:
+            measured = sinh_map.normal(measured)
         if like is not None:
             columns = like.location, like.scale, like.jitter, cardinalities, like.near, like.bends
         else:
@@ -100,7 +102,8 @@ class MixtureTable:
             scale = np.sqrt(moments.variance)
             jitter = np.array([_resolution(column) for column in measured.T]) / scale
             near = (near - moments.mean) / scale
-            columns = moments.mean, scale, jitter**2 / 12.0, cardinalities, near, curvatures * scale
+            bends = scale * sinh_map.curvatures if sinh_map else np.zeros(len(scale))
+            columns = moments.mean, scale, jitter**2 / 12.0, cardinalities, near, bends
         numbers = measured - columns[0]
         numbers /= columns[1]
         codes = np.nan_to_num(X[:, ~is_number], nan=-1.0).astype(np.int64)
