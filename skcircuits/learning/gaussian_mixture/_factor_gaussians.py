@@ -34,7 +34,7 @@ from skcircuits.learning.gaussian_mixture._full_gaussians import (
 )
 from skcircuits.numerics._gaussian_stack import gram_of_lower
 from skcircuits.numerics._patterns import PatternGroup
-from skcircuits.protocols import BoolArray, FloatArray, IntArray
+from skcircuits.protocols import FloatArray, IntArray
 
 # Largest squared residual of the cells of the prior, and that of a component without factors, whose
 # noise is all of its variance
@@ -81,14 +81,7 @@ class FactorGaussians:
         )
         return cls(stack, 0.0, jitter)
 
-    def repeat(
-        self,
-        n_components: int,
-        kind: CovarianceType,
-        mean_count: float,
-        is_observed: BoolArray | None = None,
-        widest: FloatArray | float = np.inf,
-    ) -> FactorGaussians:
+    def repeat(self, n_components: int, kind: CovarianceType, mean_count: float) -> FactorGaussians:
         """Copies of a single component."""
         own = self.stack
         shape = np.arange(n_components) if kind == "diag" else np.zeros(n_components, np.intp)

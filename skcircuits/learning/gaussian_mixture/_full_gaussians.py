@@ -93,20 +93,8 @@ class FullGaussians:
         stack = GaussianStack(np.zeros((1, size)), nearest[None], np.zeros(1, np.intp))
         return cls(stack, "tied", np.eye(size), 1.0, 0.0, jitter)
 
-    def repeat(
-        self,
-        n_components: int,
-        kind: CovarianceType,
-        mean_count: float,
-        is_observed: BoolArray | None = None,
-        widest: FloatArray | float = np.inf,
-    ) -> FullGaussians:
-        """Copies of a single component, which becomes part of the prior of observed columns.
-
-        If covariances are "shrunk", it is towards one of at most the `widest` variances (c,).
-        """
-        if is_observed is None:
-            is_observed = np.ones(self.stack.n_columns, dtype=bool)
+    def repeat(self, n_components: int, kind: CovarianceType, mean_count: float) -> FullGaussians:
+        """Copies of a single component, which becomes part of the prior of observed columns."""
         means = np.repeat(self.stack.means, n_components, axis=0)
         covariances, centre = self.stack.distinct_covariances, self.stack.means[0]
         if kind == "tied":
@@ -114,11 +102,11 @@ class FullGaussians:
             return replace(self, stack=stack, kind=kind, mean_count=mean_count, mean_centre=centre)
         stack = GaussianStack(means, np.repeat(covariances, n_components, axis=0))
         # K components share the volume of one, in the columns that rows have cells of
-        part = np.where(is_observed, n_components ** (-1.0 / max(1, is_observed.sum())), 1.0)
+        part = np.where(self._seen, n_components ** (-1.0 / max(1, self._seen.sum())), 1.0)
         target = covariances[0] * np.outer(part, part)
         prior = (kind, target, 20.0, mean_count, self.jitter)
-        own = FullGaussians(stack, *prior, mean_centre=centre, is_observed=is_observed)
-        return replace(own, ridges=_RIDGE / n_components, widest=widest)
+        own = FullGaussians(stack, *prior, mean_centre=centre, is_observed=self.is_observed)
+        return replace(own, ridges=_RIDGE / n_components, widest=self.widest)
 
     def apart(self, numbers: FloatArray, responsibilities: FloatArray) -> Self:
         """Equal components: the first step moves them to their clusters."""

@@ -174,14 +174,10 @@ def _begin_as_single(table: MixtureTable, n_components: int, settings: EMSetting
     while not single.at_optimum and single.n_iter < settings.max_iter:
         single = _step(near, single, settings)
     near.singles[known] = single
-    is_observed = np.asarray(~np.isnan(table.numbers).all(axis=0))
-    several = single.gaussians.repeat(
-        n_components, kind, settings.pseudo_count, is_observed, table.widest
-    )
     return replace(
         begin_again(single),
         weights=np.full(n_components, 1.0 / n_components),
-        gaussians=several,
+        gaussians=single.gaussians.repeat(n_components, kind, settings.pseudo_count),
         categories=single.categories.repeat(n_components),
     )
 
@@ -301,7 +297,9 @@ def _single(table: MixtureTable, settings: EMSettings) -> MixtureState:
         n_factors = settings.n_factors if settings.covariance_type == "factor" else 0
         gaussians = FactorGaussians.single(table.covariance(), n_factors, table.jitter)
     else:
+        is_observed = np.asarray(~np.isnan(table.numbers).all(axis=0))
         gaussians = FullGaussians.guess(table.covariance(), table.jitter)
+        gaussians = replace(gaussians, is_observed=is_observed, widest=table.widest)
     return MixtureState(np.ones(1), gaussians, categories, step=_ADAPT_STEPS.start)
 
 
