@@ -24,7 +24,7 @@ from skcircuits.circuits.circuit import Circuit
 from skcircuits.circuits.engine._layers import SumLayer
 from skcircuits.circuits.inputs import Categorical, InputUnit
 from skcircuits.circuits.inputs import base as input_rules
-from skcircuits.circuits.inputs.base import Scaled, divide_inputs, multiply_inputs
+from skcircuits.circuits.inputs.base import divide_inputs, multiply_inputs
 from skcircuits.circuits.inputs.discrete import DiscreteUnit
 from skcircuits.circuits.structure.properties import (
     Supports,
@@ -35,13 +35,15 @@ from skcircuits.circuits.structure.properties import (
     require_deterministic,
 )
 from skcircuits.circuits.structure.units import (
+    ZERO,
     Product,
+    Scaled,
     Sum,
     Unit,
-    linked_product,
     log_weighted_sum,
     rebuild,
     scale_unit,
+    scaled_product,
     topological_order,
 )
 from skcircuits.exceptions import must, require, require_count
@@ -332,16 +334,6 @@ def cyclic_shift(
     return Circuit(rebuild(p.root, shifted))
 
 
-class _Result(NamedTuple):
-    """A normalised unit times ``exp(log_factor)``; None is the zero function."""
-
-    unit: Unit | None
-    log_factor: float
-
-
-_ZERO = _Result(None, -np.inf)
-
-
 class _Multiplication:
     """Products or quotients (``rule``) of input units, weights of the right circuit to the power of
     ``exponent``; every unit of the result is normalised.
@@ -351,42 +343,36 @@ class _Multiplication:
         self._rule = rule
         self._exponent = exponent
 
-    def inputs(self, left: InputUnit, right: InputUnit) -> _Result:
+    def inputs(self, left: InputUnit, right: InputUnit) -> Scaled:
         """Apply the rule for input units."""
-        return _Result(*self._rule(left, right))
+        return self._rule(left, right)
 
-    def product(self, factors: list[_Result]) -> _Result:
+    def product(self, factors: list[Scaled]) -> Scaled:
         """Multiply the blocks; zero if one is."""
-        units = [factor.unit for factor in factors if factor.unit is not None]
-        if len(units) < len(factors):
-            return _ZERO
-        log_factor = sum(factor.log_factor for factor in factors)
-        if len(units) == 1:
-            return _Result(units[0], log_factor)
-        return _Result(linked_product(tuple(units)), log_factor)
+        return scaled_product(factors)
 
     def mixture(
-        self, left_weights: FloatArray, right_weights: FloatArray, terms: list[_Result]
-    ) -> _Result:
+        self, left_weights: FloatArray, right_weights: FloatArray, terms: list[Scaled]
+    ) -> Scaled:
         """Mix the terms with normalised weights; impossible terms are left out."""
         log_factors = np.array([term.log_factor for term in terms])
         log_weights = np.log(left_weights) + self._exponent * np.log(right_weights) + log_factors
         # Equation: Σ_ij w_i v_j^e p_i q_j^e, with the largest term taken out.
         peak = log_weights.max(initial=-np.inf)
         if np.isneginf(peak):
-            return _ZERO
+            return ZERO
         log_weights -= peak
         log_total = float(np.log(np.exp(log_weights).sum()))
         # Products of disjoint supports vanish here.
         kept = np.flatnonzero(log_weights > MIN_RELATIVE_LOG_WEIGHT)
         units = [unit for i in kept if (unit := terms[i].unit) is not None]
         if len(units) == 1:
-            return _Result(units[0], float(peak) + log_total)
+            return Scaled(units[0], float(peak) + log_total)
         mixture = log_weighted_sum(units, log_weights[kept] - log_total)
-        return _Result(mixture, float(peak) + log_total)
+        return Scaled(mixture, float(peak) + log_total)
 
 
-def _circuit(result: _Result, p: Circuit) -> Circuit:
+def _circuit(result: Scaled, p: Circuit) -> Circuit:
     """Put the factor on top; the zero function keeps the scope of its factors."""
     if result.unit is None:
         return Circuit(Sum([p.root], weights=[0.0]))

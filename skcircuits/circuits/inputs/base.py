@@ -618,16 +618,9 @@ class Rules:
         )
 
 
-class Scaled(NamedTuple):
-    """A normalised unit times ``exp(log_factor)``; None with factor 0 for the zero function."""
-
-    unit: InputUnit | None
-    log_factor: float
-
-
-#: Product of two units over the same variables, a ``Scaled``.
+#: Product of two units over the same variables, a ``Scaled`` of a normalised unit, or ``ZERO``.
 multiply_inputs = Rules("multiplied")
-#: Quotient of two units, a ``Scaled``; 0 where the divisor is zero.
+#: Quotient of two units, likewise; 0 where the divisor is zero.
 divide_inputs = Rules("divided")
 #: ∫ left over the support of right, and ∫ left log(left / right) there, two floats.
 divergence = Rules("compared")

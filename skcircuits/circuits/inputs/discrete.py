@@ -20,7 +20,6 @@ from skcircuits.circuits.inputs.base import (
     Box,
     DiscreteInputLayer,
     InputUnit,
-    Scaled,
     StateFlows,
     check_variable,
     divergence,
@@ -29,6 +28,7 @@ from skcircuits.circuits.inputs.base import (
     multiply_inputs,
     register_input_unit,
 )
+from skcircuits.circuits.structure.units import ZERO, Scaled
 from skcircuits.exceptions import CircuitPropertyError, must, require_count
 from skcircuits.numerics._arrays import float_array, is_number, safe_log
 from skcircuits.numerics._random import RandomNumbers
@@ -359,7 +359,7 @@ def _discrete(variable: int, log_masses: FloatArray) -> Scaled:
     """Normalise masses."""
     peak = log_masses.max()
     if np.isneginf(peak):
-        return Scaled(None, -np.inf)
+        return ZERO
     scaled = np.exp(log_masses - peak)
     total = scaled.sum()
     masses = scaled / total

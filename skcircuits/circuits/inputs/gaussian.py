@@ -23,7 +23,6 @@ from skcircuits.circuits.inputs.base import (
     Conditionals,
     DifferentiableLayer,
     InputUnit,
-    Scaled,
     WriteMasses,
     check_variable,
     check_variables,
@@ -34,7 +33,7 @@ from skcircuits.circuits.inputs.base import (
     multiply_inputs,
     register_input_unit,
 )
-from skcircuits.circuits.structure.units import Scope
+from skcircuits.circuits.structure.units import Scaled, Scope
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import Rows, Scatter, float_array, is_finite, log_ndtr_difference
 from skcircuits.numerics._gaussian_stack import (

@@ -36,12 +36,14 @@ from skcircuits.circuits.inputs.base import (
 )
 from skcircuits.circuits.structure.units import (
     MAX_LOG_WEIGHT,
+    ZERO,
     Product,
+    Scaled,
     Sum,
     Unit,
-    linked_product,
     log_weighted_sum,
     scale_unit,
+    scaled_product,
 )
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.numerics._arrays import safe_log
@@ -299,43 +301,33 @@ def prune(
 ) -> Unit | None:
     """Rebuild a circuit with other leaves and weights; constants are removed."""
     # Children come before parents in a plan, so that one sweep rebuilds everything.
-    built: list[_Remainder] = []
+    built: list[Scaled] = []
     position_of = plan.position
     for position, unit in enumerate(plan.units):
         children = [built[position_of[id(child)]] for child in unit.children]
         if isinstance(unit, Sum):
             built.append(_remaining_sum(children, weights_of(position)))
         elif isinstance(unit, Product):
-            built.append(_remaining_product(children))
+            built.append(scaled_product(children))
         else:
             assert isinstance(unit, InputUnit)
-            built.append(_Remainder(leaf_of(unit)))
+            built.append(Scaled(leaf_of(unit)))
     root = built[-1]
     if np.isneginf(root.log_factor):
         raise ZeroProbabilityError(_ZERO_CIRCUIT)
     return None if root.unit is None else scale_unit(root.unit, root.log_factor)
 
 
-class _Remainder(NamedTuple):
-    """A unit (None if only the constant remains) times a constant, which may be no float."""
-
-    unit: Unit | None
-    log_factor: float = 0.0
-
-
-_ZERO = _Remainder(None, -np.inf)
-
-
-def _remaining_sum(children: list[_Remainder], weights: _Weights) -> _Remainder:
+def _remaining_sum(children: list[Scaled], weights: _Weights) -> Scaled:
     """Sum of the remaining children; all children of a smooth sum vanish together."""
     log_factors = np.array([child.log_factor for child in children])
     log_weights = weights.log + log_factors
     if all(child.unit is None for child in children):
-        return _Remainder(None, float(np.logaddexp.reduce(log_weights)))
+        return Scaled(None, float(np.logaddexp.reduce(log_weights)))
     kept = (log_weights > -np.inf).nonzero()[0]
     units = [unit for i in kept if (unit := children[i].unit) is not None]
     if not units:
-        return _ZERO
+        return ZERO
     log_scale = 0.0
     if log_factors[kept].any() or weights.linear[kept].min() < MIN_WEIGHT:
         peak = float(log_weights[kept].max())
@@ -346,17 +338,4 @@ def _remaining_sum(children: list[_Remainder], weights: _Weights) -> _Remainder:
         mixture = Sum(units, weights=weights.linear[kept])
     # A sum with one child of weight one is replaced by the child.
     is_identity = len(units) == 1 and mixture.weights[0] == 1.0
-    return _Remainder(mixture.children[0] if is_identity else mixture, log_scale)
-
-
-def _remaining_product(children: list[_Remainder]) -> _Remainder:
-    """Product of the remaining factors, constants multiplied."""
-    log_factor = sum(child.log_factor for child in children)
-    factors = [child.unit for child in children if child.unit is not None]
-    if log_factor == -np.inf:
-        return _ZERO
-    if not factors:
-        return _Remainder(None, log_factor)
-    if len(factors) == 1:
-        return _Remainder(factors[0], log_factor)
-    return _Remainder(linked_product(tuple(factors)), log_factor)
+    return Scaled(mixture.children[0] if is_identity else mixture, log_scale)

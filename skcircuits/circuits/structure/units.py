@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter, is_
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -311,6 +311,29 @@ def scaling_weights(log_factor: float) -> list[float]:
     # Several sums of equal weight: each factor is a float, their product need not be.
     n_sums = int(np.ceil(abs(log_factor) / MAX_LOG_WEIGHT))
     return [float(np.exp(log_factor / n_sums))] * n_sums if n_sums else []
+
+
+class Scaled(NamedTuple):
+    """A unit, or the constant one in place of None, times ``exp(log_factor)``, which may be no
+    float.
+    """
+
+    unit: Unit | None
+    log_factor: float = 0.0
+
+
+ZERO = Scaled(None, -np.inf)
+
+
+def scaled_product(factors: Sequence[Scaled]) -> Scaled:
+    """Product of units with disjoint scopes, constants multiplied."""
+    log_factor = sum(factor.log_factor for factor in factors)
+    units = tuple([factor.unit for factor in factors if factor.unit is not None])
+    if log_factor == -np.inf:
+        return ZERO
+    if len(units) > 1:
+        return Scaled(linked_product(units), log_factor)
+    return Scaled(units[0] if units else None, log_factor)
 
 
 def log_weighted_sum(children: Sequence[Unit], log_weights: FloatArray) -> Sum:

@@ -19,7 +19,6 @@ from skcircuits.circuits.inputs.base import (
     Box,
     DensityLayer,
     InputUnit,
-    Scaled,
     WriteMasses,
     check_variable,
     divergence,
@@ -37,6 +36,7 @@ from skcircuits.circuits.inputs.polynomial._pieces import (
     knot_windows,
     log_interval_masses,
 )
+from skcircuits.circuits.structure.units import ZERO, Scaled
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import Rows, float_array, safe_log
 from skcircuits.numerics._random import RandomNumbers
@@ -354,19 +354,19 @@ def _frozen(array: FloatArray) -> FloatArray:
 
 @multiply_inputs.register(PiecewisePolynomial, PiecewisePolynomial)
 def _multiply(left: PiecewisePolynomial, right: PiecewisePolynomial) -> Scaled:
-    return Scaled(*combine_histograms(left, right, 1.0))
+    return combine_histograms(left, right, 1.0)
 
 
 @divide_inputs.register(PiecewisePolynomial, PiecewisePolynomial)
 def _divide(left: PiecewisePolynomial, right: PiecewisePolynomial) -> Scaled:
-    return Scaled(*combine_histograms(left, right, -1.0))
+    return combine_histograms(left, right, -1.0)
 
 
 def combine_histograms(
     left: PiecewisePolynomial, right: PiecewisePolynomial, exponent: float
-) -> tuple[PiecewisePolynomial | None, float]:
+) -> Scaled:
     """Multiply a histogram with a power of another one (0 where a divisor is): the normalised unit
-    on the knots of both, None for zero, and the log of its integral.
+    on the knots of both, and the log of its integral.
     """
     action = "multiplied" if exponent > 0 else "divided"
     _require_histograms(left, right, action)
@@ -381,7 +381,7 @@ def combine_histograms(
     log_parts = np.concatenate([log_masses, [log_mass for log_mass, _ in tails], log_atoms[shared]])
     peak = log_parts.max()
     if np.isneginf(peak):
-        return None, -np.inf
+        return ZERO
     # Heights may be of any size: the largest part is taken out before adding
     parts = np.exp(log_parts - peak)
     total = parts.sum()
@@ -397,7 +397,7 @@ def combine_histograms(
         tail_masses=tail_masses,
         tail_scales=[scale for _, scale in tails],
     )
-    return unit, float(peak + np.log(total))
+    return Scaled(unit, float(peak + np.log(total)))
 
 
 @entropy.register(PiecewisePolynomial)
