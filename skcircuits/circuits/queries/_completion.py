@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import methodcaller
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -271,17 +271,10 @@ def rows_have_several_trees(plan: Plan) -> bool:
     return bool((values[plan.root] > best + _SEVERAL_TREES).any())
 
 
-class KnownUnits(Protocol):
-    """The units of an input layer given evidence about n rows."""
-
-    layer: Any
-
-    def mode(self, units: IntArray, rows: IntArray) -> FloatArray:
-        """Best cells (m, scope_size) for pairs of a unit and a row."""
-
-
 class ObservedUnits:
-    """The units of a layer given observed cells, NaN where missing."""
+    """The units of a layer given observed cells, NaN where missing; searches ask a layer that is
+    restricted by other evidence for the same.
+    """
 
     def __init__(self, layer: Any, X: FloatArray) -> None:
         self.layer, self._X = layer, X
@@ -299,7 +292,7 @@ class Known(NamedTuple):
     """A circuit and evidence about n rows."""
 
     plan: Plan
-    layers: Sequence[tuple[slice, Any]]  # positions and `KnownUnits` of each input layer
+    layers: Sequence[tuple[slice, Any]]  # positions and units of each input layer
     X: FloatArray  # (n, n_columns), NaN where free
     integers: IntArray = NO_COLUMNS  # columns in which completions are integers
 
@@ -387,7 +380,7 @@ class _Proposals(NamedTuple):
 class _Weighed(NamedTuple):
     """An input layer with what its units contribute to m rows."""
 
-    own: Any  # `KnownUnits`, which list states, and integers where the evidence asks for them
+    own: Any  # the units, which list states, and integers where the evidence asks for them
     slopes: FloatArray  # (n_units, m), derivatives of the root times peaks
     peaks: FloatArray  # (n_units, m), log values by max-product
     now: FloatArray  # (n_units, m), parts of the present value of the root

@@ -394,18 +394,14 @@ class _PolynomialIntervals(RestrictedIntervals):
         return start, np.clip(stop, start, ends)
 
     @cached_property
-    def _ends(self) -> FloatArray:
-        """Where u ends in each piece, (n_pieces,)."""
-        return np.where(self.layer.pieces.is_tail, np.inf, 1.0)
-
-    @cached_property
     def _runs(self) -> list[_Moments]:
         """Moments of runs of 1, 2, 4, ... pieces from each piece on, (n_pieces,) each: any run is a
         few of them, without the lost digits of differences.
         """
         pieces = self.layer.pieces
-        every = np.arange(len(self._ends))
-        runs = [self._part_moments(every, np.zeros(len(every)), self._ends)]
+        # In tails u is the distance from the edge
+        ends = np.where(pieces.is_tail, np.inf, 1.0)
+        runs = [self._part_moments(np.arange(len(ends)), np.zeros(len(ends)), ends)]
         n_pieces = int((pieces.last - pieces.first).max()) + 1
         for step in 2 ** np.arange(max(0, n_pieces - 1).bit_length()):
             # Runs that reach beyond a unit are never looked up
@@ -690,13 +686,7 @@ def _truncated_exponential(length: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 restrict.register(GaussianLayer, _GaussianIntervals)
 restrict.register(PoissonLayer, _PoissonIntervals)
-
-
-@restrict.register
-def _restrict_polynomials(
-    layer: PiecewisePolynomialLayer, evidence: Evidence
-) -> RestrictedIntervals:
-    return _PolynomialIntervals(layer, evidence)
+restrict.register(PiecewisePolynomialLayer, _PolynomialIntervals)
 
 
 @within.register
