@@ -70,7 +70,7 @@ def many_trees():
     train = np.nan_to_num(incomplete_rows(2000)).astype(np.int64)
     statistics = pair_statistics(train, layout, pseudo_count=1.0)
     weights = np.ones((1, X.shape[1], X.shape[1]))
-    parents = sample_spanning_trees(weights, np.zeros(N_TREES, dtype=np.int64), rng)
+    parents = sample_spanning_trees(weights, np.zeros(N_TREES, dtype=np.int64), rng.random)
     model = MixtureOfAllTrees(layout, weights[0], statistics.nodes, statistics.pairs)
     ratios = model.ratios()
     evidence = layout.evidence(codes)[None]
@@ -79,10 +79,8 @@ def many_trees():
         return TreeInference(parents, layout, model.nodes, ratios, evidence).marginals()
 
     def circuits():
-        return [
-            Circuit(tree_unit(conditional_tables(model, tree), tree, Categorical))
-            for tree in parents
-        ]
+        tables = [conditional_tables(layout, model.nodes, model.pairs, tree) for tree in parents]
+        return [Circuit(tree_unit(own, tree, Categorical)) for own, tree in zip(tables, parents)]
 
     built = circuits()
     own, marginals = fastest(propagate)

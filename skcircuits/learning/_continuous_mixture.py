@@ -485,7 +485,8 @@ def _first_decoder(
 ) -> Decoder:
     """Every point to one tree, nearly."""
     parents = root_at_center(tree.parents)
-    cells = np.concatenate([table.ravel() for table in conditional_tables(tree, parents)])
+    tables = conditional_tables(tree.layout, *tree.statistics, parents)
+    cells = np.concatenate([table.ravel() for table in tables])
     sizes = [schedule.n_latent_dimensions, schedule.n_hidden_units, schedule.n_hidden_units]
     return Decoder.drawn(TreeFeatures(tree.layout, parents), np.log(cells), sizes, rng)
 

@@ -109,16 +109,6 @@ class ChowLiuTree(NamedTuple):
     parents: IntArray  # (n_variables,), -1 at the root
     statistics: PairStatistics  # probabilities of states and pairs
 
-    @property
-    def nodes(self) -> FloatArray:
-        """Probability of every state."""
-        return self.statistics.nodes
-
-    @property
-    def pairs(self) -> FloatArray:
-        """Probability of every pair of states."""
-        return self.statistics.pairs
-
     def log_prob(self, codes: IntArray) -> FloatArray:
         """Log probabilities (n_rows,) of complete rows (n_rows, n_variables)."""
         flat = self.layout.flat(codes)
@@ -297,7 +287,8 @@ def mixture_circuit(mixture: TreeMixture, make_input: InputMaker | None = None) 
     units = []
     for tree in mixture.trees:
         parents = root_at_center(tree.parents)  # the shallowest circuit
-        units.append(tree_unit(conditional_tables(tree, parents), parents, make_input or _input))
+        tables = conditional_tables(tree.layout, *tree.statistics, parents)
+        units.append(tree_unit(tables, parents, make_input or _input))
     if len(units) == 1:
         return Circuit(units[0])
     return Circuit(Sum(units, weights=np.exp(mixture.log_weights)))

@@ -10,8 +10,8 @@ Random spanning trees are drawn by Wilson's algorithm, many at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import Protocol
 
 import numpy as np
 
@@ -432,14 +432,13 @@ def invert_in_place(matrices: FloatArray) -> FloatArray:
     return log_determinants
 
 
-class UniformSource(Protocol):
-    """Uniform random numbers in [0, 1), as a `numpy.random.Generator` gives them."""
-
-    def random(self, size: int) -> FloatArray:
-        """Draw an array of numbers."""
+#: Draws so many numbers in [0, 1), as `numpy.random.Generator.random`.
+UniformSource = Callable[[int], FloatArray]
 
 
-def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSource) -> IntArray:
+def sample_spanning_trees(
+    weights: FloatArray, graphs: IntArray, uniform: UniformSource
+) -> IntArray:
     """Draw trees (n_trees, n_vertices) by loop-erased random walks (Wilson, 1996), one number per
     tree and move; those of long walks are drawn by `sample_arborescences`, which changes no
     probability: how many moves a tree takes is independent of it (Propp and Wilson, 1998).
@@ -458,7 +457,7 @@ def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSou
         if not len(active):
             return parents
         # One move per walk: only its last exit from a vertex remains, so that loops are erased.
-        target = moves.draw(graphs[active], position, rng.random(n_trees)[active])
+        target = moves.draw(graphs[active], position, uniform(n_trees)[active])
         parents[active, position] = target
         position = target
         arrived = in_tree[active, position]
@@ -469,7 +468,7 @@ def sample_spanning_trees(weights: FloatArray, graphs: IntArray, rng: UniformSou
             # The next walk starts at the first vertex outside; without one the tree is done.
             unfinished = ~in_tree[active, start]
             active, start, position = active[unfinished], start[unfinished], position[unfinished]
-    uniforms = np.stack([rng.random(n_trees)[active] for _ in range(n_vertices)])
+    uniforms = np.stack([uniform(n_trees)[active] for _ in range(n_vertices)])
     parents[active] = sample_arborescences(weights, roots, graphs[active], uniforms)
     return parents
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -235,22 +234,6 @@ def distinct_rows(codes: IntArray) -> tuple[IntArray, IntArray]:
     return codes[index], inverse
 
 
-class PairTables(Protocol):
-    """Probabilities of states (n_states,) and pairs of states (n_states, n_states)."""
-
-    @property
-    def layout(self) -> StateLayout:
-        """Numbering of the states."""
-
-    @property
-    def nodes(self) -> FloatArray:
-        """Probability of every state."""
-
-    @property
-    def pairs(self) -> FloatArray:
-        """Probability of every pair of states."""
-
-
 def tree_unit(tables: list[FloatArray], parents: IntArray, make_input: InputMaker) -> Unit:
     """The tree of `parents` (n_variables,) and conditional `tables` (n_states_of_parent, n_states):
     one input unit per state of a leaf's parent, sums over states of others; subtrees are shared.
@@ -264,16 +247,17 @@ def tree_unit(tables: list[FloatArray], parents: IntArray, make_input: InputMake
     return below[int(np.flatnonzero(parents < 0)[0])][0]
 
 
-def conditional_tables(model: PairTables, parents: IntArray) -> list[FloatArray]:
-    """Probabilities of the states of each variable, a row per state of the variable above."""
-    layout = model.layout
+def conditional_tables(
+    layout: StateLayout, nodes: FloatArray, pairs: FloatArray, parents: IntArray
+) -> list[FloatArray]:
+    """Probabilities of the states of each variable, a row per state of the variable above, from
+    those of states (n_states,) and pairs (n_states, n_states).
+    """
     tables = []
     for variable, above in enumerate(parents.tolist()):
         states = layout.states_of(variable)
         is_root = above < 0
-        joint = (
-            model.nodes[None, states] if is_root else model.pairs[layout.states_of(above), states]
-        )
+        joint = nodes[None, states] if is_root else pairs[layout.states_of(above), states]
         totals = joint.sum(axis=1, keepdims=True)
         # Below a state without probability any table will do
         uniform = np.full_like(joint, 1.0 / joint.shape[1])

@@ -54,14 +54,15 @@ def test_tables_are_those_of_expectation_maximisation(codes):
     tree = expected_tree(codes, layout, sample_weight=weight)
     # One more step by enumeration changes nothing that tolerance allows
     expected = sum(w * posterior(tree, row, states) for w, row in zip(weight, codes, strict=True))
+    nodes, pairs = tree.statistics
     for parent, child in [(p, v) for v, p in enumerate(tree.parents) if p >= 0]:
         table = np.full((SIZES[parent], SIZES[child]), 1.0 / (SIZES[parent] * SIZES[child]))
         np.add.at(table, (states[:, parent], states[:, child]), expected)
         above, below = layout.owner == parent, layout.owner == child
-        found = tree.pairs[np.ix_(above, below)]
+        found = pairs[np.ix_(above, below)]
         np.testing.assert_allclose(found, table / (weight.sum() + 1), atol=5e-3)
-        np.testing.assert_allclose(found.sum(axis=1), tree.nodes[above], rtol=1e-12)
-        np.testing.assert_allclose(found.sum(axis=0), tree.nodes[below], rtol=1e-12)
+        np.testing.assert_allclose(found.sum(axis=1), nodes[above], rtol=1e-12)
+        np.testing.assert_allclose(found.sum(axis=0), nodes[below], rtol=1e-12)
 
 
 def test_complete_rows_are_themselves(codes):

@@ -10,7 +10,7 @@ from tests.trees.conftest import all_states, random_model, tree_prob
 @pytest.fixture
 def setting(mixed_model):
     rng = np.random.default_rng(0)
-    parents = sample_spanning_trees(mixed_model.weights[None], np.zeros(6, dtype=int), rng)
+    parents = sample_spanning_trees(mixed_model.weights[None], np.zeros(6, dtype=int), rng.random)
     states = all_states(mixed_model.layout.cardinalities)
     prob = np.stack(
         [

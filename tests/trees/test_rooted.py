@@ -16,7 +16,7 @@ def _random_parents(n_trees, n_vertices, seed=0):
     weights = np.random.default_rng(seed).random((n_vertices, n_vertices))
     weights = np.triu(weights, 1) + np.triu(weights, 1).T
     graphs = np.zeros(n_trees, dtype=int)
-    return sample_spanning_trees(weights[None], graphs, np.random.default_rng(seed))
+    return sample_spanning_trees(weights[None], graphs, np.random.default_rng(seed).random)
 
 
 def test_parents_come_first():

@@ -9,7 +9,7 @@ from tests.trees.conftest import all_spanning_trees, prior_of_trees, random_mode
 
 def _draw(weights, n_trees, seed=0):
     graphs = np.zeros(n_trees, dtype=int)
-    return sample_spanning_trees(weights[None], graphs, np.random.default_rng(seed))
+    return sample_spanning_trees(weights[None], graphs, np.random.default_rng(seed).random)
 
 
 def _observed(parents, trees):
@@ -42,7 +42,7 @@ def test_every_tree_may_have_its_own_graph():
     first, second = random_model([2] * 4, seed=2), random_model([2] * 4, seed=3)
     weights = np.stack([first.weights, second.weights])
     graphs = np.repeat([0, 1], 8000)
-    parents = sample_spanning_trees(weights, graphs, np.random.default_rng(1))
+    parents = sample_spanning_trees(weights, graphs, np.random.default_rng(1).random)
     for model, drawn in ((first, parents[:8000]), (second, parents[8000:])):
         trees, prior = prior_of_trees(model)
         observed = _observed(drawn, trees)

@@ -336,7 +336,7 @@ def blocked_gibbs(
                 flat = layout.flat(codes[rows])
                 weights = affinities[flat[:, :, None], flat[:, None, :]]
                 inference = TreeInference(
-                    sample_spanning_trees(weights, np.arange(len(rows)), rng),
+                    sample_spanning_trees(weights, np.arange(len(rows)), rng.random),
                     layout,
                     model.nodes,
                     ratios,

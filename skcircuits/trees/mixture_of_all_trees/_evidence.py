@@ -73,10 +73,8 @@ def estimate_from_trees(
     log_evidence = np.full(len(evidence), -np.inf)
     for chunk in _chunks(len(evidence), mixture.layout, n_trees):
         rows = np.arange(len(evidence))[chunk]
-        # Started afresh for every chunk: the numbers depend on the tree alone.
-        source = _CommonSource(np.random.default_rng(seed), n_trees)
-        trees = _EvidenceTrees(mixture, evidence[rows], n_trees, source)
-        log_evidence[rows] = trees.log_evidence
+        uniform = _common_numbers(seed, n_trees)
+        log_evidence[rows] = _EvidenceTrees(mixture, evidence[rows], n_trees, uniform).log_evidence
     return log_evidence
 
 
@@ -92,7 +90,7 @@ def estimate_marginals(
     """Distributions of all variables given evidence (n_rows, n_states)."""
     parts = []
     for rows in _chunks(len(evidence), mixture.layout, n_trees):
-        trees = _EvidenceTrees(mixture, evidence[rows], n_trees, rng, from_prior=from_prior)
+        trees = _EvidenceTrees(mixture, evidence[rows], n_trees, rng.random, from_prior=from_prior)
         answers = trees.marginals() if collapsed else trees.conditionals(rng)
         parts.append(weighted_average(trees.weights, answers))
     return WeightedMarginals.of_parts(parts, evidence.shape[1])
@@ -109,7 +107,7 @@ def sample_completions(
     layout = mixture.layout
     codes = np.empty((n_samples, len(evidence), layout.n_variables), dtype=np.int64)
     for rows in _chunks(len(evidence), layout, n_trees + n_samples):
-        trees = _EvidenceTrees(mixture, evidence[rows], n_trees, rng)
+        trees = _EvidenceTrees(mixture, evidence[rows], n_trees, rng.random)
         codes[:, rows] = trees.completions(n_samples, rng)
     return codes
 
@@ -128,7 +126,7 @@ class _EvidenceTrees:
         mixture: AllTreesMixture,
         evidence: FloatArray,
         n_trees: int,
-        rng: UniformSource,
+        uniform: UniformSource,
         *,
         from_prior: bool = False,
     ) -> None:
@@ -141,13 +139,12 @@ class _EvidenceTrees:
         proposals = [propose(model, evidence) for model in mixture.components]
         log_fractions = mixture.log_weights[:, None] + np.stack([p.log_mass for p in proposals])
         log_constant = logsumexp(log_fractions, axis=0)
-        # All but the last cumulative fraction: that one may round below one.
-        bounds = np.cumsum(np.exp(log_fractions - log_constant), axis=0)[:-1, self.rows]
-        self.components: IntArray = (bounds <= rng.random(len(self.rows))).sum(axis=0)
+        fractions = np.exp(log_fractions - log_constant).T
+        self.components = draw_states(fractions[self.rows], uniform(len(self.rows)))
         # One graph per component and row; every tree names its own.
         graphs = self.components * len(evidence) + self.rows
         weights = np.concatenate([proposal.weights for proposal in proposals])
-        self.parents = sample_spanning_trees(weights, graphs, rng)
+        self.parents = sample_spanning_trees(weights, graphs, uniform)
         self.inferences = self._infer(self.components, self.parents, self.rows)
         log_ratios = np.empty(len(self.rows))
         for (mine, inference), proposal in zip(self.inferences, proposals, strict=True):
@@ -200,15 +197,10 @@ class _EvidenceTrees:
         return inferences
 
 
-class _CommonSource:
+def _common_numbers(seed: int, n_trees: int) -> UniformSource:
     """Random numbers that depend on the tree and on the call, but not on the row."""
-
-    def __init__(self, rng: np.random.Generator, n_trees: int) -> None:
-        self.rng = rng
-        self.n_trees = n_trees
-
-    def random(self, size: int) -> FloatArray:
-        return np.tile(self.rng.random(self.n_trees), size // self.n_trees)
+    rng = np.random.default_rng(seed)
+    return lambda size: np.tile(rng.random(n_trees), size // n_trees)
 
 
 def weighted_average(weights: FloatArray, answers: FloatArray) -> WeightedMarginals:
@@ -577,9 +569,7 @@ def _draw(
     """Complete rows from the beliefs: (n_rows, n_completions, n_variables)."""
     n_rows = states.shape[1]
     every = np.arange(n_rows)[:, None]
-    # All but the last cumulative fraction: that one may round below one.
-    bounds = np.cumsum(np.exp(log_fractions), axis=0)[:-1, :, None]
-    components: IntArray = (bounds <= uniforms[:, -1]).sum(axis=0)
+    components = draw_states(np.exp(log_fractions).T[:, None], uniforms[None, :, -1])
     cumulative = np.cumsum(states, axis=2)
     before = np.concatenate([np.zeros((len(states), n_rows, 1)), cumulative], axis=2)
     cumulative -= before[:, :, layout.offsets][:, :, layout.owner]

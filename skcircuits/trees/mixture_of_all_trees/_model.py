@@ -23,6 +23,7 @@ from scipy.linalg import lu_factor, lu_solve
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import logsumexp
+from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks, row_slices, thread_map
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 from skcircuits.trees._spanning_trees import (
@@ -166,11 +167,9 @@ def sample_trees(
     mixture: AllTreesMixture, n_trees: int, rng: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
     """Draw components (n_trees,) and a spanning tree (n_trees, n_variables) of each."""
-    # Without the last fraction, which may round below one.
-    cumulative = np.cumsum(np.exp(mixture.log_weights))[:-1]
-    components = np.searchsorted(cumulative, rng.random(n_trees), side="right")
+    components = draw_states(np.exp(mixture.log_weights), rng.random(n_trees))
     weights = np.stack([component.weights for component in mixture.components])
-    return components, sample_spanning_trees(weights, components, rng)
+    return components, sample_spanning_trees(weights, components, rng.random)
 
 
 def sample_rows(mixture: AllTreesMixture, n_rows: int, rng: np.random.Generator) -> IntArray:
@@ -202,10 +201,11 @@ def sampled_circuit(
     _, first, counts = np.unique(
         np.column_stack([components, codes]), axis=0, return_index=True, return_counts=True
     )
-    units = [
-        tree_unit(conditional_tables(mixture.components[i], parent), parent, make_input)
-        for i, parent in zip(components[first], parents[first], strict=True)
-    ]
+    units = []
+    for i, parent in zip(components[first], parents[first], strict=True):
+        model = mixture.components[i]
+        tables = conditional_tables(model.layout, model.nodes, model.pairs, parent)
+        units.append(tree_unit(tables, parent, make_input))
     return Circuit(Sum(units, weights=list(counts / n_trees)) if len(units) > 1 else units[0])
 
 

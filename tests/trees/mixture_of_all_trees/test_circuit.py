@@ -21,7 +21,9 @@ def test_one_tree(mixed_model, two_components):
         parents, mixed_model.layout, mixed_model.nodes, mixed_model.ratios(), evidence
     )
     for parent, expected in zip(parents, inference.log_evidence, strict=True):
-        circuit = Circuit(tree_unit(conditional_tables(mixed_model, parent), parent, Categorical))
+        model = mixed_model
+        tables = conditional_tables(model.layout, model.nodes, model.pairs, parent)
+        circuit = Circuit(tree_unit(tables, parent, Categorical))
         np.testing.assert_allclose(circuit.log_prob(rows), expected, atol=1e-10)
 
 

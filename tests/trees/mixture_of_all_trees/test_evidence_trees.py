@@ -169,7 +169,7 @@ def _parents(tree, n_vertices):
     for u, v in tree:
         weights[u, v] = weights[v, u] = 1
     only = np.zeros(1, dtype=int)
-    return sample_spanning_trees(weights[None], only, np.random.default_rng(0))[0]
+    return sample_spanning_trees(weights[None], only, np.random.default_rng(0).random)[0]
 
 
 @pytest.mark.parametrize("observed", [0.0, 1.0])
