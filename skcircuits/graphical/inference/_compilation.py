@@ -21,7 +21,6 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skcircuits.circuits import Indicator
 from skcircuits.circuits.inputs.discrete import linked_categorical
@@ -37,6 +36,7 @@ from skcircuits.circuits.structure.units import (
 from skcircuits.exceptions import must
 from skcircuits.graphical.inference._elimination import EliminationTree, align, spread
 from skcircuits.graphical.inference._posterior import Solution
+from skcircuits.numerics._patterns import distinct_keys, distinct_words
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Up to this many keys, a dictionary is faster than a sort.
@@ -427,25 +427,15 @@ def _distinct_choices(
 
 def _distinct_rows(table: IntArray) -> tuple[IntArray, IntArray]:
     """First of each group of equal rows, and the group of each row."""
-    if len(table) <= _FEW_KEYS:
-        raw, width = table.tobytes(), table.itemsize * table.shape[1]
-        return _first_and_group([raw[start : start + width] for start in range(0, len(raw), width)])
-    # Sorting one hash per row is ten times faster than sorting rows; collisions are detected.
-    mixers = _mixers(table.shape[1])
-    hashed = (table.view(np.uint64) * mixers).astype(np.uint64)
-    hashed ^= hashed >> np.uint64(29)
-    first, index = _distinct((hashed * mixers[::-1]).sum(axis=1, dtype=np.uint64))
-    if not np.array_equal(table[first][index], table):
-        _, first, index = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    return first, index.ravel()
+    if len(table) > _FEW_KEYS:
+        return distinct_words(table.view(np.uint64))
+    raw, width = table.tobytes(), table.itemsize * table.shape[1]
+    return _first_and_group([raw[start : start + width] for start in range(0, len(raw), width)])
 
 
-def _distinct(keys: NDArray[Any]) -> tuple[IntArray, IntArray]:
+def _distinct(keys: IntArray) -> tuple[IntArray, IntArray]:
     """First of each group of equal keys, and the group of each key."""
-    if len(keys) <= _FEW_KEYS:
-        return _first_and_group(keys.tolist())
-    _, first, index = np.unique(keys, return_index=True, return_inverse=True)
-    return first, index
+    return distinct_keys(keys) if len(keys) > _FEW_KEYS else _first_and_group(keys.tolist())
 
 
 def _first_and_group(keys: list[Any]) -> tuple[IntArray, IntArray]:
@@ -455,10 +445,3 @@ def _first_and_group(keys: list[Any]) -> tuple[IntArray, IntArray]:
     first = np.empty(len(groups), dtype=np.int64)
     first[index[::-1]] = np.arange(len(keys) - 1, -1, -1)  # the last write stays
     return first, index
-
-
-@lru_cache
-def _mixers(n_columns: int) -> NDArray[np.uint64]:
-    """Random odd multipliers: a generator for each bucket took longer than its rows."""
-    drawn = np.random.default_rng(0).integers(1, 2**63, n_columns, dtype=np.uint64)
-    return np.asarray(drawn | np.uint64(1))
