@@ -16,7 +16,7 @@ expanded. A kernel that decomposes as the circuits do has one part for each of i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -140,12 +140,12 @@ class KernelStructure:
 
     def mixture(self, terms: Iterable[tuple[float, Part]]) -> Part:
         """A weighted sum of parts; mixtures inside it are opened, equal parts added."""
-        merged: dict[Part, float] = {}
+        merged: dict[Part, float] = defaultdict(float)
         for weight, part in terms:
             # Sums within sums and equal terms would be integrated again and again
             opened = self._nodes[part[0]].terms if len(part) == 1 else ()
             for inner, own in opened or [(1.0, part)]:
-                merged[own] = merged.get(own, 0.0) + weight * inner
+                merged[own] += weight * inner
         kept = {part: weight for part, weight in merged.items() if weight > 0}
         if list(kept.values()) == [1.0]:
             return next(iter(kept))
@@ -232,10 +232,10 @@ class KernelStructure:
         if not node.terms:
             # (Σ_left + Σ_right)^i by the binomial theorem
             return {(whole[:k], whole[k:]): float(comb(power, k)) for k in range(power + 1)}
-        opened: _Terms = {}
+        opened: _Terms = defaultdict(float)
         for weight, part in node.terms:
             for coefficient, *pair in self._split(part, left, right, known):
-                opened[tuple(pair)] = opened.get(tuple(pair), 0.0) + weight * coefficient
+                opened[tuple(pair)] += weight * coefficient
         return self._product([opened] * power, 2)
 
     def expand(self, part: Part, *, open_univariate: bool = True) -> list[tuple[float, Part]]:
@@ -243,14 +243,15 @@ class KernelStructure:
         factors: list[_Terms] = []
         for number in part:
             node = self._nodes[number]
-            opened: _Terms = {}
             # A sum over a single variable is integrated as one function, and need not be
             # multiplied out
             if not node.terms or (node.mask.bit_count() == 1 and not open_univariate):
-                opened[((number,),)] = 1.0
-            for weight, inner in node.terms if not opened else ():
+                factors.append({((number,),): 1.0})
+                continue
+            opened: _Terms = defaultdict(float)
+            for weight, inner in node.terms:
                 for coefficient, term in self.expand(inner, open_univariate=open_univariate):
-                    opened[(term,)] = opened.get((term,), 0.0) + weight * coefficient
+                    opened[(term,)] += weight * coefficient
             factors.append(opened)
         found = self._product(factors, 1)
         return [(weight, term) for (term,), weight in found.items()]
@@ -259,10 +260,10 @@ class KernelStructure:
         """Multiply sums of products of parts."""
         found: _Terms = {((),) * n_sides: 1.0}
         for factor in factors:
-            grown: _Terms = {}
+            grown: _Terms = defaultdict(float)
             for (own, weight), (other, coefficient) in product(found.items(), factor.items()):
                 key = tuple(self.multiply(pair) for pair in zip(own, other, strict=True))
-                grown[key] = grown.get(key, 0.0) + weight * coefficient
+                grown[key] += weight * coefficient
             found = grown
             # Multiplied out, a product of m sums has exponentially many terms in m
             if len(found) > MAX_TERMS:

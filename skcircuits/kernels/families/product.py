@@ -191,9 +191,6 @@ class Delta(MismatchKernel):
 
     _parameters = ("variables",)
 
-    def __init__(self, variables: Sequence[int] | None = None) -> None:
-        super().__init__(variables)
-
     @property
     def penalty(self) -> float:
         """Factor for each mismatch."""

@@ -304,11 +304,8 @@ def require_closed_forms(pairs: PairPlan, kernel: KernelPlan) -> None:
     for region in pairs.regions:
         for pairing in region.pairings:
             if pairing.inputs is not None:
-                layers = (
-                    plan.inputs[number][1]
-                    for plan, number in zip((pairs.left, pairs.right), pairing.inputs[::2])
-                )
-                left, right = layers
+                number, _, other_number, _ = pairing.inputs
+                left, right = pairs.left.inputs[number][1], pairs.right.inputs[other_number][1]
                 for part in kernel.parts[region.scope]:
                     require_closed_form(left, right, kernel.structure, part)
 
