@@ -132,13 +132,7 @@ def simplex_weights(
         weights = _first_order(scaled, weights)
     if uniform @ scaled @ uniform <= weights @ scaled @ weights:
         weights = uniform
-    gap = _duality_gap(scaled, weights)
-    if gap > RELATIVE_GAP:
-        warn(
-            f"simplex_weights stopped at a relative duality gap of {gap:.1e}; a larger "
-            "regularization makes the problem better conditioned",
-            RuntimeWarning,
-        )
+    _warn_of_gap("simplex_weights", _duality_gap(scaled, weights))
     return weights
 
 
@@ -185,13 +179,26 @@ def _no_gram(way_out: str) -> ValueError:
 
 
 def _duality_gap(K: FloatArray, weights: FloatArray, has_floor: bool = True) -> float:
-    """Bound ``2 (wᵀ K w - min_i (K w)_i)`` of the suboptimality (Frank and Wolfe 1956) relative to
-    the value, or unless left out to that of n orthogonal samples, ``mean(diag K) / n``.
-    """
-    gradient = K @ weights
-    value = float(weights @ gradient)
+    """Relative gap of a matrix, the floor that of n orthogonal samples unless left out."""
     floor = float(K.diagonal().mean()) / len(K) if has_floor else 0.0
-    return 2.0 * (value - float(gradient.min())) / max(value, floor, np.finfo(float).tiny)
+    return _relative_gap(K @ weights, weights, max(floor, np.finfo(float).tiny))
+
+
+def _relative_gap(gradient: FloatArray, weights: FloatArray, floor: float) -> float:
+    """Bound ``2 (wᵀ K w - min_i (K w)_i)`` of the suboptimality (Frank and Wolfe 1956) by the
+    gradient ``K w``, relative to the value or a floor.
+    """
+    value = float(weights @ gradient)
+    return 2.0 * (value - float(gradient.min())) / max(value, floor)
+
+
+def _warn_of_gap(what: str, gap: float) -> None:
+    if gap > RELATIVE_GAP:
+        warn(
+            f"{what} stopped at a relative duality gap of {gap:.1e}; a larger "
+            "regularization makes the problem better conditioned",
+            RuntimeWarning,
+        )
 
 
 def _automatic(K: FloatArray, start: FloatArray) -> FloatArray:
@@ -455,13 +462,9 @@ class LowRankForm:
         np.multiply(self.features, -(scale**-0.5), out=design[:, 1:])
         weights = _solve_dual(design, ridge)
         weights /= weights.sum()
-        gap = _relative_gap(design[:, 1:], ridge, weights)
-        if gap > RELATIVE_GAP:
-            warn(
-                f"weights of low rank stopped at a relative duality gap of {gap:.1e}; a larger "
-                "regularization makes the problem better conditioned",
-                RuntimeWarning,
-            )
+        features = design[:, 1:]
+        gradient = features @ (weights @ features) + ridge * weights
+        _warn_of_gap("weights of low rank", _relative_gap(gradient, weights, 1.0 / n))
         return weights
 
 
@@ -552,14 +555,6 @@ def _weighted_gram(design: FloatArray, ridge: FloatArray, chosen: BoolArray) -> 
         scaled = design[rows[part]] / np.sqrt(ridge[rows[part]])[:, None]
         total += scaled.T @ scaled
     return total
-
-
-def _relative_gap(features: FloatArray, ridge: FloatArray, weights: FloatArray) -> float:
-    """Bound the suboptimality, relative to the value or to that of n orthogonal samples."""
-    gradient = features @ (weights @ features) + ridge * weights
-    value = float(weights @ gradient)
-    floor = 1.0 / len(ridge)
-    return 2.0 * (value - float(gradient.min())) / max(value, floor)
 
 
 @dataclass(frozen=True)
