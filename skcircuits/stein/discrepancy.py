@@ -18,15 +18,12 @@ from scipy.spatial.distance import pdist
 
 from skcircuits.circuits import (
     Circuit,
-    Product,
-    Sum,
     cyclic_shift,
     divide,
     is_deterministic,
     multiply,
 )
-from skcircuits.circuits.inputs.discrete import DiscreteUnit
-from skcircuits.circuits.structure.units import topological_order
+from skcircuits.circuits.structure.units import Sum, fold
 from skcircuits.exceptions import CircuitPropertyError, must, require_count
 from skcircuits.kernels import RBF, Hamming, expected_kernel
 from skcircuits.kernels.families.base import Kernel
@@ -132,17 +129,16 @@ def _check_positive(p: Circuit) -> None:
 
 def _support_size(p: Circuit) -> int:
     """Number of possible states of a deterministic circuit, exact however many there are."""
-    sizes: dict[int, int] = {}
-    for unit in topological_order(p.root):
-        below = [sizes[id(child)] for child in unit.children]
-        if isinstance(unit, Sum):
-            sizes[id(unit)] = sum(n for n, w in zip(below, unit.weights, strict=True) if w > 0)
-        elif isinstance(unit, Product):
-            sizes[id(unit)] = prod(below)
-        else:
-            assert isinstance(unit, DiscreteUnit)
-            sizes[id(unit)] = int(np.count_nonzero(unit.probabilities))
-    return sizes[id(p.root)]
+
+    def of_sum(unit: Sum, below: list[int]) -> int:
+        return sum(n for n, w in zip(below, unit.weights, strict=True) if w > 0)
+
+    return fold(
+        p.root,
+        of_sum,
+        lambda below: prod(below),
+        lambda leaf: int(np.count_nonzero(leaf.probabilities)),
+    )
 
 
 def _check_states(q: Circuit, p: Circuit) -> None:

@@ -58,7 +58,7 @@ from skcircuits.circuits.queries._marginals import (
     require_possible,
 )
 from skcircuits.circuits.structure.properties import mask_of
-from skcircuits.circuits.structure.units import Sum, Unit, linked_product, topological_order
+from skcircuits.circuits.structure.units import Sum, Unit, fold, linked_product, topological_order
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.parallel import memory_bound_chunks, row_slices
@@ -213,32 +213,23 @@ def _plan_over(plan: Plan, kept: frozenset[int]) -> Plan:
 
 def _with_merged_sums(root: Unit) -> Unit:
     """The same function, with sums that only one other sum uses merged into it: fewer levels."""
-    order = topological_order(root)
-    n_parents = Counter(id(child) for unit in order for child in unit.children)
-    built: dict[int, Unit] = {}
-    for unit in order:
-        children = tuple([built[id(child)] for child in unit.children])
-        if isinstance(unit, Sum):
-            is_single = [n_parents[id(child)] == 1 for child in unit.children]
-            built[id(unit)] = _merged_sum(unit.weights, children, is_single)
-        else:
-            built[id(unit)] = linked_product(children) if children else unit
-    return built[id(root)]
+    n_parents = Counter(id(child) for unit in topological_order(root) for child in unit.children)
 
+    def merge(unit: Sum, children: list[Any]) -> Unit:
+        weights: list[FloatArray] = []
+        terms: list[Unit] = []
+        for weight, old, child in zip(unit.weights, unit.children, children):
+            is_single = isinstance(child, Sum) and n_parents[id(old)] == 1
+            # Products of weights may underflow
+            if is_single and weight * child.weights.min() >= SMALLEST:
+                weights.append(weight * child.weights)
+                terms += child.children
+            else:
+                weights.append(np.array([weight]))
+                terms.append(child)
+        return Sum(terms, weights=np.concatenate(weights))
 
-def _merged_sum(weights: FloatArray, children: tuple[Unit, ...], is_single: list[bool]) -> Sum:
-    """A sum in place of which its children of a single parent stand, if they are sums."""
-    own_weights: list[FloatArray] = []
-    terms: list[Unit] = []
-    for weight, child, may_merge in zip(weights, children, is_single):
-        # Products of weights may underflow
-        if may_merge and isinstance(child, Sum) and weight * child.weights.min() >= SMALLEST:
-            own_weights.append(weight * child.weights)
-            terms += child.children
-        else:
-            own_weights.append(np.array([weight]))
-            terms.append(child)
-    return Sum(terms, weights=np.concatenate(own_weights))
+    return fold(root, merge, lambda children: linked_product(tuple(children)), lambda leaf: leaf)
 
 
 class RestrictedCircuit:

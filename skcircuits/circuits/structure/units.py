@@ -30,6 +30,7 @@ MIN_LOG_WEIGHT = float(np.log(np.finfo(np.float64).tiny))
 _FEW = 16
 
 _Node = TypeVar("_Node")
+_Value = TypeVar("_Value")
 
 #: Sorted numbers of variables.
 Scope = tuple[int, ...]
@@ -355,6 +356,25 @@ def split_log_weights(log_weights: FloatArray) -> tuple[FloatArray, FloatArray]:
 def topological_order(root: Unit) -> list[Unit]:
     """List every unit below and including the root once, children before parents."""
     return depth_first(root, attrgetter("children"))
+
+
+def fold(
+    root: Unit,
+    of_sum: Callable[[Sum, list[_Value]], _Value],
+    of_product: Callable[[list[_Value]], _Value],
+    of_leaf: Callable[[Any], _Value],
+) -> _Value:
+    """Compute a value of every unit from those of its children; gives that of the root."""
+    values: dict[int, _Value] = {}
+    for unit in topological_order(root):
+        below = [values[id(child)] for child in unit.children]
+        if isinstance(unit, Sum):
+            values[id(unit)] = of_sum(unit, below)
+        elif isinstance(unit, Product):
+            values[id(unit)] = of_product(below)
+        else:
+            values[id(unit)] = of_leaf(unit)
+    return values[id(root)]
 
 
 def rebuild(

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from skcircuits.circuits.structure.properties import mask_key, mask_of, variables_of
-from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit, topological_order
+from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit, fold
 from skcircuits.exceptions import IncompatibleCircuitsError, must
 from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.protocols import FloatArray, ImmutableMixin
@@ -577,16 +577,12 @@ class KernelCircuit(Kernel):
 
     def __call__(self, X: Any, Y: Any = None) -> FloatArray:
         """Kernel values (n, m) of all pairs of complete rows X (n, n_columns) and Y."""
-        values: dict[int, FloatArray] = {}
-        for unit in topological_order(self.root):
-            below = [values[id(child)] for child in unit.children]
-            if isinstance(unit, Sum):
-                values[id(unit)] = np.tensordot(unit.weights, np.stack(below), axes=1)
-            elif isinstance(unit, Product):
-                values[id(unit)] = np.multiply.reduce(below)
-            elif isinstance(unit, KernelUnit):
-                values[id(unit)] = unit.kernel(X, Y)
-        return values[id(self.root)]
+        return fold(
+            self.root,
+            lambda unit, below: np.tensordot(unit.weights, np.stack(below), axes=1),
+            np.multiply.reduce,
+            lambda leaf: leaf.kernel(X, Y),
+        )
 
     def is_positive_definite(self) -> bool:
         """Certify that every Gram matrix is positive semidefinite.
@@ -597,38 +593,32 @@ class KernelCircuit(Kernel):
             True if all kernels involved are certified. Sums with non-negative weights and products
             preserve the property (Schur product theorem).
         """
-        return all(
-            unit.kernel.is_positive_definite()
-            for unit in topological_order(self.root)
-            if isinstance(unit, KernelUnit)
+        return fold(
+            self.root,
+            lambda _, below: all(below),
+            all,
+            lambda leaf: leaf.kernel.is_positive_definite(),
         )
 
     def _part(self, structure: KernelStructure) -> Part:
-        found: dict[int, Part] = {}
-        for unit in topological_order(self.root):
-            below = [found[id(child)] for child in unit.children]
-            if isinstance(unit, Sum):
-                found[id(unit)] = structure.mixture(zip(unit.weights.tolist(), below))
-            elif isinstance(unit, Product):
-                found[id(unit)] = structure.multiply(below)
-            elif isinstance(unit, KernelUnit):
-                found[id(unit)] = unit.kernel._part(structure)
-        return found[id(self.root)]
+        return fold(
+            self.root,
+            lambda unit, below: structure.mixture(zip(unit.weights.tolist(), below)),
+            structure.multiply,
+            lambda leaf: leaf.kernel._part(structure),
+        )
 
     def _unit(self) -> Unit:
         return self.root
 
     def __repr__(self) -> str:
         """Show the formula."""
-        shown: dict[int, str] = {}
-        for unit in topological_order(self.root):
-            below = [shown[id(child)] for child in unit.children]
-            if isinstance(unit, Sum):
-                terms = [s if w == 1 else f"{w:.4g} * {s}" for w, s in zip(unit.weights, below)]
-                shown[id(unit)] = terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
-            else:
-                shown[id(unit)] = " * ".join(below) if below else repr(unit)
-        return shown[id(self.root)]
+
+        def of_sum(unit: Sum, below: list[str]) -> str:
+            terms = [s if w == 1 else f"{w:.4g} * {s}" for w, s in zip(unit.weights, below)]
+            return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+
+        return fold(self.root, of_sum, " * ".join, repr)
 
 
 def structure_of(kernel: Kernel, variables: Sequence[int]) -> KernelStructure:
