@@ -314,13 +314,7 @@ class SVGDProblem:
         optimizer = make_optimizer(self.optimizer)
         # Only kernels over the blankets can be divided into blocks.
         if client is not None and self.kernel == "graphical" and self.graph.n_kernels > 1:
-            field = partial(
-                make_field,
-                self.kernel,
-                bandwidth_factor=self.bandwidth_factor,
-                linear_weight=self.linear_weight,
-            )
-            return DaskCloud(client, start, self.target, self.graph, field, optimizer)
+            return DaskCloud(client, start, self.target, self.graph, self._make_field, optimizer)
         score = partial(finite_scores, self.target.grad_log_prob)
         return Block(inner_layout(start), score, self._field(seed, n_jobs), optimizer, self.graph)
 
@@ -547,14 +541,18 @@ class SVGDProblem:
         return (self.graph.sum_by_node(per_coordinate), bandwidths[self.graph.kernel_of_node])
 
     def _field(self, seed: int, n_jobs: int | None) -> Field:
-        return make_field(
+        is_random = self.kernel in ("random", "combine")
+        scopes = self._random_scopes(seed) if is_random else None
+        return self._make_field(self.graph, scopes, n_jobs=n_jobs)
+
+    @property
+    def _make_field(self) -> Callable[..., Field]:
+        return partial(
+            make_field,
             self.kernel,
-            self.graph,
-            self._random_scopes(seed) if self.kernel in ("random", "combine") else None,
             bandwidth_factor=self.bandwidth_factor,
             linear_weight=self.linear_weight,
             local_weight=self.local_weight,
-            n_jobs=n_jobs,
         )
 
     def _random_scopes(self, seed: int) -> RandomScopes:
