@@ -384,7 +384,9 @@ class GaussianMixtureDensity(CircuitDensity):
             return {}
         some = rows.take(np.arange(len(rows.X))[:: 1 + len(rows.X) // _COMPARED_ROWS])
         found = {}
-        for j in np.flatnonzero(self._cardinalities == 0).tolist():
+        # Constants are certain, whatever the Gaussian that stands for them
+        varies = (self._cardinalities == 0) & np.isnan(self._schema.constants)
+        for j in np.flatnonzero(varies).tolist():
             column = describe_column(j, some.X[:, j], _weights(some), 0, "frequent")
             if len(column.atoms):
                 found[j] = column.atoms, column.fractions[:-1]

@@ -321,6 +321,7 @@ class Scores:
     lower: FloatArray  # (n_parts,), ends of closed intervals, NaN where unbounded
     upper: FloatArray  # (n_parts,)
     states: np.ndarray | None = None  # (n_parts, n_states), instead of intervals
+    stop: FloatArray | None = None  # (n_parts,), where densities end; by default at `upper`
 
 
 def fill_polynomials(
@@ -364,8 +365,9 @@ def _parts(known: Evidence, scores: dict[int, Scores]) -> Evidence:
     """Rows of evidence: row i holds part i of every variable at once."""
     n_rows = max((len(own.points) for own in scores.values()), default=1)
     X = np.repeat(known.X, n_rows, axis=0)
-    lower, upper = (
-        np.repeat(bound, n_rows, axis=0) for bound in (known.box.lower, known.box.upper)
+    lower, upper, stop = (
+        np.repeat(bound, n_rows, axis=0)
+        for bound in (known.box.lower, known.box.upper, known.box.ends)
     )
     states = {j: np.repeat(allowed, n_rows, axis=0) for j, allowed in known.box.states.items()}
     for variable, own in scores.items():
@@ -373,11 +375,13 @@ def _parts(known: Evidence, scores: dict[int, Scores]) -> Evidence:
         # Intersection of both intervals
         lower[:n, variable] = np.fmax(lower[:n, variable], own.lower)
         upper[:n, variable] = np.fmin(upper[:n, variable], own.upper)
+        end = own.upper if own.stop is None else own.stop
+        stop[:n, variable] = np.fmin(stop[:n, variable], end)
         if own.states is not None:
             every = np.ones((n_rows, own.states.shape[1]), dtype=bool)
             allowed = states.setdefault(variable, every)
             allowed[:n] &= own.states
-    return Evidence(X, Box(lower, upper, known.box.closed, states))
+    return Evidence(X, Box(lower, upper, known.box.closed, states, stop))
 
 
 class Polynomials:

@@ -82,6 +82,18 @@ class Total:
             tuple((columns[j], own, weight) for j, own, weight in self.indicators),
         )
 
+    def where_known(self, numbers: dict[int, float], values: NumberSet) -> tuple[Total, NumberSet]:
+        """What is left of the condition that the sum lies in `values` if some numbers are known."""
+        known = sum(factor * numbers[j] for j, factor in self.columns if j in numbers)
+        for j, own, weight in self.indicators:
+            if j in numbers:
+                assert isinstance(own, NumberSet)
+                known += weight * float(own.contains(np.array(numbers[j])))
+        columns = tuple(term for term in self.columns if term[0] not in numbers)
+        indicators = tuple(term for term in self.indicators if term[0] not in numbers)
+        lower, upper = values.intervals()
+        return Total(columns, indicators), NumberSet.closed(lower - known, upper - known)
+
 
 class Binder:
     """Turns queries about a table into formulas."""
@@ -424,10 +436,17 @@ class Boxes:
             totals,
         ).without_empty()
 
-    def around_numbers(self, grids: IntArray, constants: FloatArray | None = None) -> Boxes:
+    def around_numbers(
+        self,
+        grids: IntArray,
+        constants: FloatArray | None = None,
+        observed: FloatArray | None = None,
+    ) -> Boxes:
         """Let intervals cover what their numbers, and `constants` (d,), stand for."""
+        # Totals know the numbers of constant columns but where others are `observed` (n_boxes, d)
         if constants is not None and not np.isnan(constants).all():
-            return self._around_constants(constants).around_numbers(grids)
+            boxes = self._without_constants(constants, observed) if self.totals else self
+            return boxes._around_constants(constants).around_numbers(grids)
         is_integral = grids == INTEGERS
         if not is_integral.any():
             return replace(self, grids=grids)
@@ -441,6 +460,25 @@ class Boxes:
             # From 2^52 on no float lies half-way between two integers
             np.copyto(ends, moved, where=moved - ends == step)
         return inside
+
+    def _without_constants(self, constants: FloatArray, observed: FloatArray | None) -> Boxes:
+        """Replace constant columns in totals by their numbers."""
+        lower, upper = self.lower.copy(), self.upper.copy()
+        totals = {}
+        for i, own in self.totals.items():
+            is_known = ~np.isnan(constants)
+            if observed is not None:
+                is_known &= np.isnan(observed[i])
+            numbers = {j: float(constants[j]) for j in np.flatnonzero(is_known).tolist()}
+            left = []
+            for total, values in (total.where_known(numbers, values) for total, values in own):
+                if total.columns or total.indicators:
+                    left.append((total, values))
+                elif not values.contains(np.array(0.0)):
+                    lower[i], upper[i] = np.inf, -np.inf
+            if left:
+                totals[i] = tuple(left)
+        return replace(self, lower=lower, upper=upper, totals=totals).without_empty()
 
     def _around_constants(self, constants: FloatArray) -> Boxes:
         """Let intervals hold all that counts as the number of a constant column, or nothing."""

@@ -71,7 +71,7 @@ def weigh(conditions, log_evidence, schema, may_be_exact=None):
     # `may_be_exact` (d,): columns where a single number, of probability zero, counts by its density
     # Numbers of boxes, not of conditions, so that those left empty can be told
     numbered = replace(conditions.boxes, query=np.arange(len(conditions.boxes)))
-    rounded = numbered.around_numbers(schema.grids, schema.constants)
+    rounded = numbered.around_numbers(schema.grids, schema.constants, conditions.observed)
     boxes = replace(rounded, query=conditions.boxes.query[rounded.query])
     observed = conditions.observed[rounded.query]
     log_mass = log_evidence(boxes, observed) if len(boxes) else np.empty(0)
@@ -229,7 +229,8 @@ class Features:
 
 def column_indices(columns, schema):
     """Indices of columns given by name or index, one or several."""
-    if len(getattr(columns, "shape", (0,))) != 1:
+    # NumPy's numbers and texts have an empty shape, too
+    if not isinstance(columns, np.generic) and len(getattr(columns, "shape", (0,))) != 1:
         raise ValueError(must("columns", "be a name, an index or a list of them", columns=columns))
     # A tuple may be one name: columns of two levels have tuples for names
     several = isinstance(columns, Collection) and not isinstance(columns, str | bytes | tuple)

@@ -127,7 +127,8 @@ class ColumnUnderConditions:
 
 def _integer(x):
     """Integers that numbers stand for: those that they are at most half above."""
-    return np.ceil(x - 0.5)
+    # From 2^52 on all floats are integers, and halves are rounded away
+    return np.where(np.abs(x) < 2.0**52, np.ceil(x - 0.5), x)
 
 
 def _bisect_quantiles(distribution, levels, start, scale, rounded=None):
@@ -156,7 +157,7 @@ def _snapped(found, points, scale):
     after = np.clip(np.searchsorted(points, found), 1, len(points) - 1) if len(points) > 1 else 0
     below, above = points[np.maximum(after - 1, 0)], points[after]
     nearest = np.where(found - below < above - found, below, above)
-    is_close = np.abs(found - nearest) <= 4.0 * _RELATIVE * (np.abs(found) + scale)
+    is_close = np.abs(found - nearest) <= 4.0 * _tolerance(found, scale)
     return np.where(is_close, nearest, found)
 
 
@@ -177,7 +178,7 @@ def _find_roots(function, low, high, scale, rounded=None):
         b, fb = np.where(is_same, b, a), np.where(is_same, fb, fa)
         a, fa = x, fx
         width = np.abs(b - a)
-        tolerance = _RELATIVE * (np.abs(a) + np.abs(b) + scale)
+        tolerance = _tolerance(np.maximum(np.abs(a), np.abs(b)), scale)
         is_found = (width <= tolerance) | (fa == 0.0)
         if rounded is not None:
             is_found |= rounded(a) == rounded(b)
@@ -194,6 +195,11 @@ def _find_roots(function, low, high, scale, rounded=None):
         fraction = np.clip(fraction, least, 1.0 - least)
     roots = np.where(fa >= 0.0, a, b)
     return roots if rounded is None else rounded(roots)
+
+
+def _tolerance(x, scale):
+    """Widths of brackets at numbers that suffice: small beside the scale, or adjacent floats."""
+    return _RELATIVE * scale + np.spacing(np.abs(x))
 
 
 def _shortest_intervals(quantile, distribution, level):
@@ -258,7 +264,7 @@ def _first_reaching(reached, wanted):
 def probability_bounds(joint, weighed, model, log_evidence, schema, tol):
     """Lower and upper bound of the probability of a query given the single condition `weighed`."""
     boxes = replace(joint.boxes, query=np.arange(len(joint.boxes)), n_queries=len(joint.boxes))
-    boxes = boxes.around_numbers(schema.grids, schema.constants)
+    boxes = boxes.around_numbers(schema.grids, schema.constants, joint.observed)
     observed, log_total = joint.observed[boxes.query], float(weighed.log_total[0])
     moments = _means_and_scales(weighed, model)
 

@@ -10,16 +10,12 @@ from scipy.special import softmax
 
 from skcircuits.circuits.inputs import Box
 from skcircuits.circuits.queries._boxes import Evidence, RestrictedCircuit
-from skcircuits.circuits.queries._linear import (
-    LinearBound,
-    LinearCircuit,
-    around_integers,
-    integer_range,
-)
+from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit, integer_range
 from skcircuits.circuits.queries._scored import MAX_DEGREE, ScoredCircuit, Scores
 from skcircuits.estimators.shared.queries._quantiles import ColumnUnderConditions
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import safe_log
+from skcircuits.tabular.queries._binding import Boxes
 from skcircuits.tabular.queries._sets import CodeSet, split_by_sets
 
 # Factors of integer columns are fractions with denominators up to this
@@ -41,12 +37,13 @@ def restricted_to_totals(plan, boxes, observed, schema):
     parts = [(plain, RestrictedCircuit(plan, evidence.rows(plain)))] if len(plain) else []
     for i, totals in boxes.totals.items():
         own = evidence.rows(slice(i, i + 1))
-        # Sums cut boxes further, at ends of their own
-        own = replace(own, box=replace(own.box, stop=None))
         # Sums of integers are polynomials, other sums are integrals: one method per box
-        is_discrete = all(_is_discrete(total, plan, own, schema) for total, _ in totals)
-        restricted = _scored if is_discrete else _linear
-        parts.append((np.array([i]), restricted(plan, own, totals, schema)))
+        if all(_is_discrete(total, plan, own, schema) for total, _ in totals):
+            parts.append((np.array([i]), _scored(plan, own, totals, schema)))
+            continue
+        # Inequalities cut boxes further, at ends of their own
+        own = replace(own, box=replace(own.box, stop=None))
+        parts.append((np.array([i]), _linear(plan, own, totals, schema)))
     return BoxesWithTotals(len(boxes), parts)
 
 
@@ -177,12 +174,8 @@ def _interval_bounds(totals, numbers):
     """Lists of bounds that exclude each other, where the numbers of some columns are known."""
     bounds = [[]]
     for total, values in totals:
-        shift = sum(factor * numbers[j] for j, factor in total.columns if j in numbers)
-        factors = {j: factor for j, factor in total.columns if j not in numbers}
-        own = [
-            LinearBound(factors, *(end - shift for end in ends))
-            for ends in zip(*values.intervals())
-        ]
+        left, values = total.where_known(numbers, values)
+        own = [LinearBound(dict(left.columns), *ends) for ends in zip(*values.intervals())]
         # A total that may lie in several intervals: every combination is a case of its own
         bounds = [[*before, bound] for before in bounds for bound in own]
         if len(bounds) > _MAX_PIECES:
@@ -230,8 +223,7 @@ def _scored(plan, evidence, totals, schema):
     scores = {}
     for j in columns:
         points = sum(stride * table[0][j] for stride, table in zip(strides, tables))
-        lower, upper, states = parts[j][1:]
-        scores[j] = Scores(points, lower, upper, states)
+        scores[j] = Scores(points, *parts[j][1:])
     code = np.arange(1 + sum(int(own.points.max(initial=0)) for own in scores.values()))
     accepted = np.ones(len(code), dtype=bool)
     for (points, offset, scale), (_, values) in zip(tables, totals):
@@ -247,7 +239,7 @@ def _columns_of(total):
 
 
 def _parts_of(j, totals, plan, evidence, schema):
-    """Parts of a column where all totals are constant: values (n_parts,), bounds, or states."""
+    """Parts of a column where all totals are constant: values (n_parts,), and bounds or states."""
     column = schema.columns[j]
     is_summed = any(j == own for total, _ in totals for own, _ in total.columns)
     sets = [own for total, _ in totals for at, own, _ in total.indicators if at == j]
@@ -259,17 +251,18 @@ def _parts_of(j, totals, plan, evidence, schema):
     if is_summed:  # an integer column of a continuous model: the numbers that round to each integer
         first, last = integer_range(plan, evidence, j)
         values = np.arange(first, max(first, last) + 1.0)
-        return values, *around_integers(values), None
-    values, lower, upper = [], [], []
-    for cell, _ in split_by_sets(sets):
-        if column.is_integral:
-            cell = cell.of_integers()
-        for low, high in zip(*cell.intervals()):
-            values.append(low if np.isfinite(low) else high)
-            half = 0.5 if column.is_integral else 0.0
-            lower.append(low - half if np.isfinite(low) else np.nan)
-            upper.append(high + half if np.isfinite(high) else np.nan)
-    return np.array(values), np.array(lower), np.array(upper), None
+        lower, upper = values, values
+    else:
+        cells = [
+            cell.of_integers() if column.is_integral else cell for cell, _ in split_by_sets(sets)
+        ]
+        lower, upper = np.array([ends for cell in cells for ends in zip(*cell.bounds())]).T
+        # A number of each part, zero if it holds all numbers
+        values = np.nan_to_num(np.where(np.isnan(lower), upper, lower))
+    nobody = np.zeros(len(values), dtype=np.intp)
+    parts = Boxes(lower[:, None], upper[:, None], {}, nobody, 1)
+    parts = parts.around_numbers(np.array([column.grid]))
+    return values, parts.lower[:, 0], parts.upper[:, 0], None, parts.stops[:, 0]
 
 
 def _table(total, parts, schema):

@@ -139,6 +139,21 @@ def test_shortest_intervals_of_huge_integers():
     assert low == high == pytest.approx(1e100)
 
 
+@pytest.mark.parametrize("start", [10**14, 10**15, 9 * 10**15])
+@pytest.mark.parametrize("model", [GaussianMixtureDensity(n_components=1), WMISPNDensity()])
+def test_quantiles_of_far_integers_are_the_least(model, start):
+    z = np.random.default_rng(0).normal(size=300)
+    table = pd.DataFrame({"k": start + np.round(1000.0 * z).astype(int), "high": z > 0.5})
+    density = clone(model).fit(table)
+    levels = np.linspace(0.01, 0.99, 23)
+    for given in (None, "high"):
+        found = density.quantile(levels, "k", given)
+        at_most = density.probabilities([col("k") <= k for k in found], given)
+        below = density.probabilities([col("k") < k for k in found], given)
+        assert (at_most >= levels - 1e-9).all()
+        assert (below < levels).all()
+
+
 def test_quantiles_and_intervals(density, table):
     given = {"job": "nurse"}
     levels = [0.1, 0.5, 0.9]
@@ -348,6 +363,15 @@ def test_columns_of_arrays_have_the_names_of_texts():
         np.testing.assert_array_equal(density.expectation("x0 == 1", columns=own), expected)
     with pytest.raises(ValueError, match="x2"):
         density.expectation(columns="x2")
+
+
+def test_columns_are_names_and_indices_of_numpy_too(density, table):
+    for column in (np.str_("y"), np.int64(table.columns.get_loc("y"))):
+        pd.testing.assert_frame_equal(
+            density.expectation(columns=column), density.expectation(columns="y")
+        )
+    with pytest.raises(ValueError, match="columns must be a name, an index or a list of them"):
+        density.expectation(columns=np.array(0))
 
 
 @pytest.mark.parametrize("density", [WMISPNDensity(), GaussianMixtureDensity(n_components=1)])
