@@ -74,11 +74,13 @@ STEP_CUT = 0.3
 TIE = 0.02
 # Annealing starts from the target raised to this power.
 FIRST_POWER = 0.01
-# Iterations between two looks at the discrepancy, improvements that count, and looks without
-# one before the step is cut; after the last cut the particles have settled.
-ITERATIONS_PER_LOOK = 5
+# Iterations between two looks at the discrepancy, for few and for many coordinates. A look costs
+# as much as three iterations, and discrepancies of many coordinates hardly fluctuate.
+ITERATIONS_PER_LOOK, MANY_COORDINATES = (5, 10), 200
+# Improvements that count, and iterations without one before the step is cut; after the last cut the
+# particles have settled.
 MIN_IMPROVEMENT = 0.01
-PATIENCE = 4
+PATIENCE = 20
 N_CUTS = 3
 # The linear kernel of a coordinate sees at most this part of as many coordinates as there are
 # particles: more would let it fit the noise of the particles.
@@ -531,18 +533,19 @@ def preconditioned_steps(
     z = np.array(start.T, order="C")
     best, best_z, best_x, unused = Best(), z, z, deepcopy(optimizer)
     step_size, n_cuts, n_worse = schedule.step_size, 0, 0
+    n_between = ITERATIONS_PER_LOOK[len(z) >= MANY_COORDINATES]
     for iteration in range(schedule.max_iter):
         x = np.ascontiguousarray((metric.center + metric.stretch(z.T)).T, dtype=start.dtype)
         scores = finite_scores(grad_log_prob, x)
         rows = centred_rows(z)
         pulled = np.ascontiguousarray(metric.pull(scores.T).T, dtype=start.dtype)
         velocity = field(rows, pulled, iteration)
-        if iteration % ITERATIONS_PER_LOOK == 0:
+        if iteration % n_between == 0:
             last = best.least
             if best.look(discrepancy(x, scores), relative_force(rows, velocity)):
                 best_z, best_x = z, x
                 x.flags.writeable = False
-            n_worse = 0 if best.least < (1.0 - MIN_IMPROVEMENT) * last else n_worse + 1
+            n_worse = 0 if best.least < (1.0 - MIN_IMPROVEMENT) * last else n_worse + n_between
         moved = z + optimizer.displacement(velocity, step_size)
         yield SVGDState(
             _snapshot(best_x, z, moved),

@@ -13,7 +13,13 @@ from skcircuits.particles._metric import (
 )
 from skcircuits.particles._neighborhoods import Neighborhoods
 from skcircuits.particles._problem import SVGDProblem
-from skcircuits.particles._steps import TIE, StepSchedule, dependence_graph
+from skcircuits.particles._steps import (
+    MANY_COORDINATES,
+    TIE,
+    StepSchedule,
+    dependence_graph,
+    total_discrepancy,
+)
 
 
 def laplacian_chain(n):
@@ -154,6 +160,23 @@ def test_preconditioned_steps_stop_by_themselves_and_keep_the_best():
     np.testing.assert_allclose(settled.discrepancy, measured, rtol=1e-9)
     with pytest.raises(ValueError, match="read-only"):
         settled.particles[0] = 0.0
+
+
+@pytest.mark.parametrize(("n", "every"), [(30, 5), (MANY_COORDINATES, 10)])
+def test_discrepancies_of_many_coordinates_are_measured_half_as_often(monkeypatch, n, every):
+    chain, measured = laplacian_chain(n), []
+
+    def measure(*arguments):
+        measured.append(total_discrepancy(*arguments))
+        return measured[-1]
+
+    monkeypatch.setattr("skcircuits.particles._problem.total_discrepancy", measure)
+    problem = SVGDProblem(chain, n, neighbors=chain.neighbors, schedule=StepSchedule(max_iter=41))
+    start = np.random.default_rng(0).normal(size=(20, n))
+    metric = Metric.of_precision(chain.mean_, 4.0 * chain.precision)  # too narrow
+    for state, _ in zip(problem.steps(start, 0, metric=metric), range(41)):
+        assert len(measured) == 1 + (state.n_iter - 1) // every
+    assert not state.converged and state.discrepancy in measured
 
 
 def test_steps_that_lead_away_are_taken_back():
