@@ -78,12 +78,12 @@ class ExpectedPredictionSVR(
     density : "auto", name of a density, density estimator or Circuit, default="auto"
         Distribution of the rows. ``"auto"`` is a `HiddenChowLiuDensity` if all columns hold
         categories or few (at most ten) frequent integers. For any other table it is a
-        `GaussianMixtureDensity` of at most eight components that is chosen by the errors on hidden
-        cells, from at most 200,000 rows (with diagonal covariances for ``kernel="laplacian"``,
-        which has no closed form for other covariances); see ``density_``. Names are
-        ``"gaussian_mixture"``, ``"latent_tree"``, ``"wmispn"``, ``"chow_liu"`` and ``"strudel"``.
-        An estimator is cloned and fitted to X. A circuit with one variable per column is used as it
-        is.
+        `GaussianMixtureDensity` of at most eight components that is chosen by the log density of
+        held-out rows, from at most 200,000 rows (with diagonal covariances for
+        ``kernel="laplacian"``, which has no closed form for other covariances); see ``density_``.
+        Names are ``"gaussian_mixture"``, ``"latent_tree"``, ``"wmispn"``, ``"chow_liu"`` and
+        ``"strudel"``. An estimator is cloned and fitted to X. A circuit with one variable per
+        column is used as it is.
     memory : str or object with the joblib.Memory interface, default=None
         Cache for the fitted density, so that a grid search over ``C`` learns it only once.
     tol : float, default=1e-3
@@ -352,8 +352,9 @@ class ExpectedPredictionSVR(
         """Choose a density under which the kernel can be integrated, at bearable cost."""
         density = super()._automatic_density(encoded)
         if isinstance(density, GaussianMixtureDensity):
+            # Kernels depend on the whole distribution of the missing cells, not on means alone.
             # Gram matrices of incomplete rows take all pairs of components
-            density.set_params(pool=1, max_components=_MAX_COMPONENTS)
+            density.set_params(selection="log_likelihood", pool=1, max_components=_MAX_COMPONENTS)
             if isinstance(self.kernel, str) and self.kernel == "laplacian":
                 density.set_params(covariance_type="diag")  # joint Gaussians: no closed form
         return density

@@ -66,8 +66,8 @@ TRIAL_STEPS = 20
 # Iterations that show whether several components may gain, and standard errors by which they are
 # behind then where they never do (40 generated tables)
 _FIRST_STEPS, _BEHIND = 5, 1.0
-# Whole trials, of those that predict cells best after the first iterations: pools from three of
-# them predict as well as pools from all twelve (36 generated tables)
+# Whole trials, of those that are best after the first iterations: pools from three of them predict
+# cells as well as pools from all twelve (36 generated tables)
 _MOST_TRIALS = 3
 _LEAST_GAIN = 0.01  # of the loss, or in nats, that several components must make
 _LARGE_GAIN = 0.3  # nats per row
@@ -260,9 +260,8 @@ class Comparison:
         return True
 
     def promising(self, candidates: list[Candidate]) -> list[Candidate]:
-        """The candidates that predict cells best after a few iterations on the first split."""
-        # Where log densities are compared, pools gain from more candidates
-        if self.criterion != "cells" or len(candidates) <= _MOST_TRIALS:
+        """The candidates that are best after a few iterations on the first split."""
+        if len(candidates) <= _MOST_TRIALS:
             return candidates
         losses = [self._first_loss(candidate) for candidate in candidates]
         order = np.argsort(losses, kind="stable")[:_MOST_TRIALS]
@@ -455,7 +454,9 @@ def choose_pool(table: MixtureTable, space: CandidateSpace, comparison: Comparis
     if not several:
         return {single or Candidate("tied", 0, 1): 1}
     size = space.pool or pool_size(table.n_cells)
-    several = comparison.promising(several)
+    # Pools by log densities gain from more candidates; a single mixture is asked for to save time
+    if comparison.criterion == "cells" or space.pool == 1:
+        several = comparison.promising(several)
     pool = _greedy(comparison, [*several, *([single] if single else [])], size)
     # The simpler model unless held-out cells are clearly against it
     if single and not comparison.is_sure({single: 1}, pool):

@@ -769,8 +769,19 @@ def test_cells_show_early_which_trials_are_worth_their_time():
     assert len(raced.splits) == 2
     for candidate in kept:
         np.testing.assert_array_equal(raced.losses({candidate: 1}), other.losses({candidate: 1}))
-    dense = Comparison(table, "log_likelihood", EMSettings(), seed=0)
-    assert dense.promising(candidates) == candidates
+
+
+# Two full covariances show first whether several components gain; three others go on
+@pytest.mark.parametrize(("pool", "n_several"), [(None, 9), (1, 4)])
+def test_log_densities_choose_single_mixtures_among_few(pool, n_several):
+    rng = np.random.default_rng(0)
+    X = 5.0 * rng.normal(size=(4, 5))[rng.integers(4, size=200)] + rng.normal(size=(200, 5))
+    table = MixtureTable.prepare(X, np.zeros(5, dtype=np.int64))
+    comparison = Comparison(table, "log_likelihood", EMSettings(), seed=0)
+    chosen = choose_pool(table, CandidateSpace(pool=pool), comparison)
+    several = [c for c in comparison.candidates if c.n_components > 1]
+    assert set(chosen) <= set(several)
+    assert len(several) == n_several
 
 
 def test_trials_go_on_where_a_row_is_impossible_under_both(monkeypatch):
