@@ -81,9 +81,10 @@ class ExpectedPredictionSVR(
         `GaussianMixtureDensity` of at most eight components that is chosen by the log density of
         held-out rows, from at most 200,000 rows (with diagonal covariances for
         ``kernel="laplacian"``, which has no closed form for other covariances); see ``density_``.
-        Names are ``"gaussian_mixture"``, ``"latent_tree"``, ``"wmispn"``, ``"chow_liu"`` and
-        ``"strudel"``. An estimator is cloned and fitted to X. A circuit with one variable per
-        column is used as it is.
+        Names are ``"gaussian_mixture"`` (the same mixture, from all rows), ``"latent_tree"``,
+        ``"wmispn"``, ``"chow_liu"`` and ``"strudel"``. An estimator is cloned and fitted to X. A
+        circuit with one variable per column is used as it is. Training on incomplete rows takes
+        time in proportion to the pairs of components.
     memory : str or object with the joblib.Memory interface, default=None
         Cache for the fitted density, so that a grid search over ``C`` learns it only once.
     tol : float, default=1e-3
@@ -348,9 +349,9 @@ class ExpectedPredictionSVR(
         settings = {"circuit": self.circuit_, "kernel": self.kernel_}
         expected_kernel_matrix(nothing, np.zeros_like(nothing), **settings)
 
-    def _automatic_density(self, encoded):
-        """Choose a density under which the kernel can be integrated, at bearable cost."""
-        density = super()._automatic_density(encoded)
+    def _named_density(self, encoded):
+        """A density under which the kernel can be integrated, at bearable cost."""
+        density = super()._named_density(encoded)
         if isinstance(density, GaussianMixtureDensity):
             # Kernels depend on the whole distribution of the missing cells, not on means alone.
             # Gram matrices of incomplete rows take all pairs of components

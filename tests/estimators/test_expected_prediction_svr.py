@@ -307,6 +307,18 @@ def test_cached_densities_have_kernels_in_closed_form_too(tmp_path):
     np.testing.assert_allclose(cached.predict(X), plain.predict(X), rtol=1e-12)
 
 
+@pytest.mark.parametrize("density", ["auto", "gaussian_mixture"])
+def test_mixtures_by_name_have_few_components_and_closed_forms(density):
+    rng = np.random.default_rng(0)
+    X = 4.0 * rng.normal(size=(5, 4))[rng.integers(5, size=120)] + rng.normal(size=(120, 4))
+    y = np.sin(X[:, 0])
+    # Gram matrices of incomplete rows take all pairs of components
+    model = ExpectedPredictionSVR(density=density, random_state=0).fit(with_missing_values(X), y)
+    assert 2 <= model.density_.n_components_ <= 8
+    laplacian = clone(model).set_params(kernel="laplacian").fit(X, y)
+    assert np.isfinite(laplacian.predict(with_missing_values(X))).all()
+
+
 def search(X, y):
     model = make_pipeline(
         StandardScaler(), ExpectedPredictionSVR(density=GaussianMixtureDensity(random_state=0))
