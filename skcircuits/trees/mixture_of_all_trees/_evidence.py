@@ -301,13 +301,18 @@ def estimate_evidence(
     log_evidence = np.full(len(evidence), -np.inf)
     # If all states of a variable are ruled out, there is nothing to draw.
     possible = np.flatnonzero((layout.sum_states(evidence) > 0).all(axis=1))
-    n_restricted = (np.minimum.reduceat(evidence, layout.offsets, axis=1) < 1).sum(axis=1)
+    # Cells in a set of states are not observed: completions would have to draw them. In boxes over
+    # most of 4 to 40 columns, with half of the states or more in each, errors are .002 to .05 by
+    # trees and .02 to .4 by completions.
+    is_single = layout.sum_states((evidence > 0).astype(np.float64)) == 1
+    is_single &= np.minimum.reduceat(evidence, layout.offsets, axis=1) < 1
+    n_observed = is_single.sum(axis=1)
     beliefs = cell_beliefs(mixture, evidence[possible])
     # Trees are exact where a single cell is observed, or none, and nearly so where few are: with a
     # third of 6 to 16 columns, their errors are a tenth of those of completions. With more than
     # half, neither is better everywhere (jester, 30 of 100 cells missing: .21 nats by completions,
     # .72 by trees; accidents .39 and .05), but completions take a twentieth of the time.
-    is_known = n_restricted[possible] > max(1.0, 0.5 * layout.n_variables)
+    is_known = n_observed[possible] > max(1.0, 0.5 * layout.n_variables)
     by_completion = is_known & beliefs.suffice
     completed, others = possible[by_completion], possible[~by_completion]
     trees_per_completion = layout.n_variables // _VARIABLES_PER_TREE

@@ -57,6 +57,17 @@ def test_one_missing_cell_is_nearly_exact():
     assert np.abs(error).max() < 0.1
 
 
+def test_cells_in_wide_sets_of_states_are_nearly_exact():
+    mixture = AllTreesMixture(np.zeros(1), [random_model([5] * 6, seed=7, scale=1.5)])
+    allowed = np.random.default_rng(0).random((30, 6, 5)) < 0.7
+    allowed[:, :, 2] = True
+    evidence = allowed.reshape(30, -1).astype(float)
+    error = estimate_evidence(mixture, evidence, 256, seed=0) - enumerate_evidence(
+        mixture, evidence
+    )
+    assert np.abs(error).max() < 0.03
+
+
 def test_a_row_does_not_depend_on_its_neighbours(two_components, evidence):
     together = estimate_evidence(two_components, evidence, 50, seed=3)
     alone = [estimate_evidence(two_components, row[None], 50, seed=3)[0] for row in evidence]
