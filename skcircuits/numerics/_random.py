@@ -1,4 +1,4 @@
-"""Random number streams, and draws from discrete distributions.
+"""Random number streams, and draws from discrete distributions and polynomials.
 
 Random numbers may be keyed per row, so that draws do not depend on the order, subset or chunks of
 rows.
@@ -12,6 +12,7 @@ from numbers import Integral
 from typing import Any, Protocol, Self
 
 import numpy as np
+from numpy.polynomial.legendre import leggauss, legint, legval, legvander
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
@@ -223,3 +224,19 @@ def _mix(keys: UInt64Array) -> UInt64Array:
     keys = (keys ^ (keys >> np.uint64(30))) * MIX_1
     keys = (keys ^ (keys >> np.uint64(27))) * MIX_2
     return keys ^ (keys >> np.uint64(31))
+
+
+def draw_from_nodes(masses: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Draw from densities on [0, 1] with masses (n, k) of Gauss-Legendre nodes, by bisection."""
+    n_nodes = masses.shape[1]
+    points, _ = leggauss(n_nodes)
+    # Coefficients of Legendre polynomials, all twice as large
+    coefficients = (masses @ legvander(points, n_nodes - 1)) * (2 * np.arange(n_nodes) + 1)
+    integrals = legint(coefficients.T, lbnd=-1.0)
+    targets = rng.random(len(masses)) * legval(np.ones(1), integrals)[:, 0]
+    low, high = np.full(len(masses), -1.0), np.ones(len(masses))
+    for _ in range(52):
+        middle = (low + high) / 2.0
+        below = legval(middle, integrals, tensor=False) < targets
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return (low + high + 2.0) / 4.0

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.polynomial.legendre import leggauss, legint, legval, legvander
+from numpy.polynomial.legendre import leggauss, legvander
 from scipy.special import softmax
 
 from skcircuits.circuits.engine._plan import Plan
@@ -35,11 +35,15 @@ from skcircuits.circuits.inputs.restriction._gaussians import can_bound_forms, r
 from skcircuits.circuits.queries._boxes import RestrictedCircuit, Restriction, feature_means
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import safe_log
+from skcircuits.numerics._random import draw_from_nodes
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 MAX_DIRECTIONS = 3
 # Largest number of integers of a column that are enumerated
 MAX_INTEGERS = 2**17
+# Columns with bounds, where moments of integers are theirs (normals of three take too long), and
+# integers, or pairs of them, that are looked at for these
+MAX_ROUNDED, MAX_PAIRS = 2, 2**12
 # Largest number of triangles; each has 144 nodes, and each node is a row of evidence
 MAX_TRIANGLES = 2**14
 # Panels of densities without kinks, in the lengths that resolve each unit alone: they are halved
@@ -70,7 +74,8 @@ class LinearBound(NamedTuple):
 
 class LinearCircuit:
     """A circuit given one row of evidence and linear inequalities: `alternatives` that exclude each
-    other, weighted mixtures of rows of evidence, which `RestrictedCircuit` answers.
+    other, weighted mixtures of rows of evidence, which `RestrictedCircuit` answers. Moments of a
+    column of integers in them are those of the integers, unless three columns have bounds.
     """
 
     def __init__(
@@ -80,9 +85,27 @@ class LinearCircuit:
         integers: frozenset[int] = frozenset(),
     ) -> None:
         """The variables that represent the integers they round to."""
-        self._plan = plan
-        found = [_alternative(plan, known, bounds, integers) for known, bounds in alternatives]
-        self._parts = [part for part in found if part is not None]
+        self._plan, self._alternatives, self._integers = plan, alternatives, integers
+        self.rows = self._enumerated()
+
+    def _enumerated(self, outer: int | None = None) -> _Mixture:
+        """Rows of evidence, perhaps one or more for each integer of one variable."""
+        given = self._plan, self._integers, outer
+        every = [_alternative(*given, *own) for own in self._alternatives]
+        return _Mixture([part for part in every if part is not None])
+
+    @cached_property
+    def _rounded(self) -> list[int]:
+        """Variables of which moments are those of integers."""
+        known = self._alternatives[0][0]
+        summed = {v for _, bounds in self._alternatives for own in bounds for v in own.factors}
+        is_bounded = ~np.isnan(known.box.lower[0]) | ~np.isnan(known.box.upper[0])
+        is_bounded[list(summed)] = True
+        if (is_bounded & np.isnan(known.X[0])).sum() > MAX_ROUNDED:
+            return []
+        ranges = {v: integer_range(self._plan, known, v) for v in summed & self._integers}
+        few = [v for v, (first, last) in ranges.items() if last - first < MAX_PAIRS]
+        return [v for v in sorted(few) if np.isnan(known.X[0, v])]
 
     @property
     def cardinalities(self) -> dict[int, int]:
@@ -91,73 +114,116 @@ class LinearCircuit:
 
     def log_mass(self) -> FloatArray:
         """Log probability of the evidence with the inequalities, shape (1,)."""
-        return np.array([np.logaddexp.reduce([-np.inf, *self._all_log_masses])])
+        return np.array([np.logaddexp.reduce([-np.inf, *self.rows.log_mass])])
 
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """Means and variances of all columns, both (1, n_columns); of codes where discrete."""
-        means, variances = map(np.concatenate, zip(*(c.moments() for c in self._circuits)))
+        means, variances = map(np.concatenate, zip(*(c.moments() for c in self.rows.circuits)))
         # Law of total variance over the rows of evidence, around the known mean
-        mean = self._average(means)
+        mean = self.rows.average(means)
         with np.errstate(over="ignore"):  # a variance beyond floats is infinite
-            variance = self._average(variances + (means - mean) ** 2)
+            variance = self.rows.average(variances + (means - mean) ** 2)
+        for variable in self._rounded:
+            rows = self.rows if self.rows.has_numbers(variable) else self._enumerated(variable)
+            numbers = rows.numbers(variable)
+            mean[variable] = rows.average(numbers)
+            variance[variable] = rows.average((numbers - mean[variable]) ** 2)
         return mean[None], variance[None]
 
     def state_probabilities(self) -> dict[int, FloatArray]:
         """Distribution of every discrete variable, (1, n_states) each."""
-        found = [circuit.state_probabilities() for circuit in self._circuits]
-        return {v: self._average(np.concatenate([f[v] for f in found]))[None] for v in found[0]}
+        found = [circuit.state_probabilities() for circuit in self.rows.circuits]
+        return {v: self.rows.average(np.concatenate([f[v] for f in found]))[None] for v in found[0]}
 
     def covariance(self, features: list[Feature]) -> FloatArray:
         """Covariances (1, F, F) of functions of single variables."""
-        inner = np.concatenate([circuit.covariance(features) for circuit in self._circuits])
-        means = np.concatenate([feature_means(circuit, features) for circuit in self._circuits])
-        centred = means - self._average(means)
+        means = np.concatenate([feature_means(c, features) for c in self.rows.circuits])
+        inner = np.concatenate([c.covariance(features) for c in self.rows.circuits])
         with np.errstate(over="ignore"):
-            spread = inner + centred[:, :, None] * centred[:, None]
-            return self._average(spread)[None]
+            result = self.rows.covariance(means, inner)
+        rounded = [f for f, own in enumerate(features) if own.variable in self._rounded]
+        rows = self.rows
+        for f in rounded:
+            rows = rows.at_integers(features[f].variable)
+        if rounded and all(rows.has_numbers(features[f].variable) for f in rounded):
+            means = np.concatenate([feature_means(c, features) for c in rows.circuits])
+            for f in rounded:
+                means[:, f] = rows.numbers(features[f].variable)
+            # What has one number in each row of evidence does not vary within rows
+            between = rows.covariance(means)
+            result[rounded], result[:, rounded] = between[rounded], between[:, rounded]
+        return result[None]
 
     def mpe(self) -> tuple[FloatArray, FloatArray]:
         """Best row (1, n_columns) that is found, and its log density."""
-        if not all(part.is_exact for part in self._parts):
+        if not all(isinstance(part, _Exact) for part in self.rows.parts):
             way_out = "Take the draw with the highest score_samples: sample(n, given=...)."
             condition = "involve only columns of one joint Gaussian for a most probable row"
             raise CircuitPropertyError(must("linear comparisons", condition, way_out))
-        rows, heights = map(np.concatenate, zip(*(c.mpe() for c in self._circuits)))
+        rows, heights = map(np.concatenate, zip(*(c.mpe() for c in self.rows.circuits)))
         best = int(heights.argmax())
         return rows[best, None], heights[best, None]
 
     def sample(self, counts: IntArray, rng: np.random.Generator) -> FloatArray:
         """Draw counts (1,) rows."""
-        log_masses = np.array([np.logaddexp.reduce(part.log_mass) for part in self._parts])
-        numbers = rng.multinomial(int(counts[0]), softmax(log_masses))
-        drawn = [part.sample(int(n), rng) for part, n in zip(self._parts, numbers) if n]
-        return np.concatenate(drawn) if drawn else np.empty((0, self._plan.n_columns))
+        drawn = self.rows.sample(int(counts[0]), rng)
+        return np.concatenate([np.empty((0, self._plan.n_columns)), *drawn])
+
+
+class _Mixture:
+    """Weighted rows of evidence, of alternatives that exclude each other."""
+
+    def __init__(self, parts: list[_Exact | _Slices]) -> None:
+        self.parts = parts
 
     @property
-    def _circuits(self) -> list[RestrictedCircuit]:
-        return [part.circuit for part in self._parts if len(part.log_mass)]
+    def circuits(self) -> list[RestrictedCircuit]:
+        """The circuit given the rows of each alternative that has some."""
+        return [part.circuit for part in self.parts if len(part.log_mass)]
 
     @cached_property
-    def _all_log_masses(self) -> FloatArray:
-        return np.concatenate([np.empty(0), *(part.log_mass for part in self._parts)])
+    def log_mass(self) -> FloatArray:
+        """Log probability of each row."""
+        return np.concatenate([np.empty(0), *(part.log_mass for part in self.parts)])
 
     @cached_property
     def _weights(self) -> FloatArray:
-        """Weight of every row of every part."""
         # Masses below exp(-1e16) have logarithms that lose those of their sum
-        return softmax(self._all_log_masses)
+        return softmax(self.log_mass)
 
-    def _average(self, values: FloatArray) -> FloatArray:
+    def average(self, values: FloatArray) -> FloatArray:
         """Average over the rows; those without weight may be infinite."""
-        weights = self._weights
-        counted = weights > 0.0
-        return np.tensordot(weights[counted], values[counted], axes=1)
+        counted = self._weights > 0.0
+        return np.tensordot(self._weights[counted], values[counted], axes=1)
+
+    def covariance(self, means: FloatArray, inner: FloatArray | float = 0.0) -> FloatArray:
+        """Covariances (F, F) from means (n, F) and covariances in the rows."""
+        centred = means - self.average(means)
+        return self.average(inner + centred[:, :, None] * centred[:, None])
+
+    def numbers(self, variable: int) -> FloatArray:
+        """The only integer that a variable may round to in each row, NaN where there are more."""
+        ends = [circuit.evidence.bounds(variable) for circuit in self.circuits]
+        low, high = np.concatenate(ends, axis=1)
+        return np.where(high - low <= 1.0, np.rint(low + 0.5), np.nan)
+
+    def has_numbers(self, variable: int) -> bool:
+        """Whether each row holds one integer."""
+        return not np.isnan(self.numbers(variable)).any()
+
+    def at_integers(self, variable: int) -> _Mixture:
+        """Rows that are divided at the integers of a variable, unless these are many."""
+        return _Mixture([p.at_integers(variable) for p in self.parts if isinstance(p, _Exact)])
+
+    def sample(self, n: int, rng: np.random.Generator) -> list[FloatArray]:
+        """Draw n rows, part by part."""
+        log_masses = [np.logaddexp.reduce(part.log_mass) for part in self.parts]
+        numbers = rng.multinomial(n, softmax(log_masses))
+        return [part.sample(int(n), rng) for part, n in zip(self.parts, numbers) if n]
 
 
 class _Exact:
     """Mutually exclusive rows of evidence that are jointly equivalent to the inequalities."""
-
-    is_exact = True
 
     def __init__(
         self, plan: Plan, evidence: Evidence, restrict_layer: Restriction = restrict
@@ -179,8 +245,7 @@ class _Exact:
         if least_mass == 0.0:  # what is below is error
             log_mass[log_mass < np.log(LEAST_MASS) + whole] = -np.inf
         kept = np.flatnonzero(log_mass > -np.inf)
-        every = len(kept) == len(log_mass)
-        return log_mass[kept], given if every else given.rows(kept)
+        return log_mass[kept], given if len(kept) == len(log_mass) else given.rows(kept)
 
     @property
     def circuit(self) -> RestrictedCircuit:
@@ -191,6 +256,21 @@ class _Exact:
     def log_mass(self) -> FloatArray:
         """Log probability of each possible row."""
         return self._possible[0]
+
+    def at_integers(self, variable: int) -> _Exact:
+        """Rows that are divided at the integers of a variable, unless these are many."""
+        evidence = self.circuit.evidence
+        first, last = _integer_ranges(self._plan, evidence, variable)
+        counts = np.maximum(last - first + 1.0, 0.0)
+        if counts.sum() > MAX_PAIRS:
+            return self
+        source = np.repeat(np.arange(len(evidence)), counts.astype(np.intp))
+        starts = np.cumsum(counts) - counts
+        values = first[source] + np.arange(len(source)) - starts[source]
+        divided = evidence.rows(source)
+        ends = divided.box.lower[:, variable], divided.box.upper[:, variable]
+        ends[0][:], ends[1][:] = around_integers(values)
+        return _Exact(self._plan, divided, self._restrict)
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draw n rows."""
@@ -205,9 +285,13 @@ def _log_density_of_observed(plan: Plan, known: Evidence) -> float:
 
 
 def _alternative(
-    plan: Plan, known: Evidence, bounds: list[LinearBound], integers: frozenset[int]
+    plan: Plan,
+    integers: frozenset[int],
+    outer: int | None,
+    known: Evidence,
+    bounds: list[LinearBound],
 ) -> _Exact | _Slices | None:
-    """The evidence of one list of bounds; None if it is impossible."""
+    """The evidence of one list of bounds, None if it is impossible; for each integer of `outer`."""
     bounds = [_without_observed(bound, known) for bound in bounds]
     if any(not bound.factors and not bound.lower <= 0.0 <= bound.upper for bound in bounds):
         return None
@@ -215,7 +299,7 @@ def _alternative(
     touched = [layer for _, layer in plan.inputs if np.isin(layer.scopes, variables).any()]
     is_joint = all(can_bound_forms(layer, variables) for layer in touched)
     if integers.intersection(variables) and len(variables) <= 2:
-        return _integer_rows(plan, known, variables, bounds, integers)
+        return _integer_rows(plan, known, variables, bounds, integers, outer)
     if len(variables) <= 1:
         return _one_variable(plan, known, bounds)
     if (
@@ -293,11 +377,12 @@ def _integer_rows(
     variables: list[int],
     bounds: list[LinearBound],
     integers: frozenset[int],
+    outer: int | None,
 ) -> _Exact | None:
     """Boxes around each integer of one variable, with the remaining interval of the other."""
     ranges = {v: integer_range(plan, known, v) for v in variables if v in integers}
-    # The variable with fewer integers is enumerated
-    outer = min(ranges, key=lambda v: ranges[v][1] - ranges[v][0])
+    if outer is None:  # the variable with fewer integers is enumerated
+        outer = min(ranges, key=lambda v: ranges[v][1] - ranges[v][0])
     first, last = ranges[outer]
     if last - first >= MAX_INTEGERS:
         condition = f"involve a column with at most {MAX_INTEGERS} integers"
@@ -356,12 +441,18 @@ def around_integers(values: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def integer_range(plan: Plan, known: Evidence, variable: int) -> tuple[float, float]:
     """Integers that a variable may round to, except for masses below rounding errors."""
+    first, last = _integer_ranges(plan, known, variable)
+    return float(first[0]), float(last[0])
+
+
+def _integer_ranges(plan: Plan, known: Evidence, variable: int) -> tuple[FloatArray, FloatArray]:
+    """The same for each row of evidence."""
     marks = _breakpoints(plan, variable)
     ends = np.concatenate([marks.points, marks.atoms])
-    low, high = (float(end[0]) for end in known.bounds(variable))
+    low, high = known.bounds(variable)
     # Bounds around integers end half-way between two integers
-    first = max(np.round(ends.min()), np.ceil(low))
-    return first, min(np.round(ends.max()), np.floor(high))
+    first = np.maximum(np.round(ends.min()), np.ceil(low))
+    return first, np.minimum(np.round(ends.max()), np.floor(high))
 
 
 def _one_variable(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exact:
@@ -379,8 +470,6 @@ def _one_variable(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Ex
 class _Slices:
     """Rows of evidence at nodes of one or two variables, with an interval of the last variable."""
 
-    is_exact = False
-
     def __init__(
         self, plan: Plan, known: Evidence, variables: list[int], bounds: list[LinearBound]
     ) -> None:
@@ -389,7 +478,7 @@ class _Slices:
         # The ends of its interval have kinks at its breakpoints, so the last one has fewest of them
         *self._outer, self._inner = sorted(variables, key=lambda v: -len(marks[v].edges()))
         columns = [*self._outer, self._inner]
-        self._rows = _directions(known, columns, bounds)
+        self.rows = _directions(known, columns, bounds)
         make_rule = self._panels if len(self._outer) == 1 else self._triangles
         whole = _log_density_of_observed(plan, known)
         # Absolute errors of rectangles do not count unless all of their sum is small
@@ -423,7 +512,7 @@ class _Slices:
         """Nodes of the outer variable and log densities there, in panels that are halved until
         polynomials through their nodes follow the density.
         """
-        ends = _neighbours(_seen_from_outer(self._rows, outer, inner).edges(LENGTH))
+        ends = _neighbours(_seen_from_outer(self.rows, outer, inner).edges(LENGTH))
         values = self._panel_values(ends, outer.atoms)
         for _ in range(MAX_HALVINGS):
             rough = is_rough(ends, values)
@@ -448,7 +537,7 @@ class _Slices:
     ) -> tuple[Rule, FloatArray]:
         """Nodes of two outer variables between their breakpoints and lines, and log densities."""
         x_breaks, y_breaks = x.edges(), y.edges()
-        lines = _bends(self._rows, np.concatenate([inner.edges(), inner.atoms]))
+        lines = _bends(self.rows, np.concatenate([inner.edges(), inner.atoms]))
         # Every line crosses each row and column of the grid at most once
         n_grid = len(x_breaks) * len(y_breaks) + len(lines) * (len(x_breaks) + len(y_breaks))
         if n_grid > 4 * MAX_TRIANGLES:
@@ -474,7 +563,7 @@ class _Slices:
         """The interval of the last variable at values (n, n_outer), and where it is not empty."""
         lower, upper = np.full(len(values), -np.inf), np.full(len(values), np.inf)
         possible = np.ones(len(values), dtype=bool)
-        for *factors, last, low, high in self._rows:
+        for *factors, last, low, high in self.rows:
             total = values @ np.array(factors)
             if last == 0.0:
                 possible &= (total >= low) & (total <= high)
@@ -679,22 +768,6 @@ class Rules:
         counts = rng.multinomial(n, totals / totals.sum())
         drawn = [p.draw(m, int(k), rng) for p, m, k in zip(self._parts, own, counts) if k]
         return np.concatenate(drawn)
-
-
-def draw_from_nodes(masses: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Draw from densities on [0, 1] with masses (n, k) of Gauss-Legendre nodes, by bisection."""
-    n_nodes = masses.shape[1]
-    points, _ = leggauss(n_nodes)
-    # Coefficients of Legendre polynomials, all twice as large
-    coefficients = (masses @ legvander(points, n_nodes - 1)) * (2 * np.arange(n_nodes) + 1)
-    integrals = legint(coefficients.T, lbnd=-1.0)
-    targets = rng.random(len(masses)) * legval(np.ones(1), integrals)[:, 0]
-    low, high = np.full(len(masses), -1.0), np.ones(len(masses))
-    for _ in range(52):
-        middle = (low + high) / 2.0
-        below = legval(middle, integrals, tensor=False) < targets
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
-    return (low + high + 2.0) / 4.0
 
 
 def cut_plane(x_edges: FloatArray, y_edges: FloatArray, lines: FloatArray) -> FloatArray:

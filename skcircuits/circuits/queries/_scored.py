@@ -72,7 +72,11 @@ class ScoredCircuit:
         for restricted, flows in self._flows:
             # A unit in each part of its variables counts as a unit of its own
             scopes = np.repeat(restricted.layer.scopes, self._n_parts, axis=0)
-            mean, variance = (v.reshape(len(scopes), 1, -1) for v in restricted.moments())
+            mean, variance = restricted.moments()
+            for own, numbers in self._numbers_of(restricted):
+                mean[own, : len(numbers), 0] = numbers
+                variance[own, : len(numbers), 0] = 0.0
+            mean, variance = (v.reshape(len(scopes), 1, -1) for v in (mean, variance))
             parts.append((scopes, flows.reshape(-1, 1), mean, variance))
         return mixed_moments(self._plan, parts, self._known.X.shape[1])
 
@@ -90,7 +94,7 @@ class ScoredCircuit:
         one under masses tilted by the other's centred values, without cancellation.
         """
         given = [
-            [layer.feature_moments(part, features) for part in range(self._n_parts)]
+            [self._feature_moments(layer, part, features) for part in range(self._n_parts)]
             for layer, _ in self._flows
         ]
         means = [np.stack([mean for mean, _ in parts], axis=1) for parts in given]  # (n, parts, F)
@@ -113,6 +117,24 @@ class ScoredCircuit:
                 tilted = self._flows_of(units, layer, adjoints) * ~seen[:, f, None]
                 result[f] += np.tensordot(tilted, offset, axes=2)
         return ((result + result.T) / 2.0)[None]
+
+    def _numbers_of(self, layer: RestrictedLayer) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Units of variables that stand for integers, and the integer of each part."""
+        for variable, scores in self._scores.items():
+            own = np.flatnonzero(layer.layer.scopes[:, 0] == variable)
+            if scores.numbers is not None and len(own):
+                yield own, scores.numbers
+
+    def _feature_moments(
+        self, layer: RestrictedLayer, part: int, features: list[Feature]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Means (n_units, F) and covariances of features in one part; integers do not vary."""
+        mean, covariance = layer.feature_moments(part, features)
+        for own, numbers in self._numbers_of(layer):
+            at = np.ix_(own, np.flatnonzero(self._seen(layer, features)[own[0]]))
+            if part < len(numbers):
+                mean[at], covariance[at] = numbers[part], 0.0
+        return mean, covariance
 
     def _seen(self, layer: RestrictedLayer, features: list[Feature]) -> BoolArray:
         """Which units contain the variables of which features, (n_units, F)."""
@@ -322,6 +344,7 @@ class Scores:
     upper: FloatArray  # (n_parts,)
     states: np.ndarray | None = None  # (n_parts, n_states), instead of intervals
     stop: FloatArray | None = None  # (n_parts,), where densities end; by default at `upper`
+    numbers: FloatArray | None = None  # (n_parts,), the integer that all values of a part stand for
 
 
 def fill_polynomials(

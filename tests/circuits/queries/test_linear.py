@@ -30,9 +30,9 @@ from skcircuits.circuits.queries._linear import (
     Rules,
     Triangles,
     cut_plane,
-    draw_from_nodes,
 )
 from skcircuits.exceptions import CircuitPropertyError
+from skcircuits.numerics._random import draw_from_nodes
 
 
 def given(circuit, *bounds, lower=None, integers=()):
@@ -350,7 +350,7 @@ def test_nodes_do_not_multiply_with_components():
     counts = []
     for n in (1, 30):
         circuit = Circuit(Sum(units[:n], weights=np.full(n, 1 / n)))
-        (slices,) = given(circuit, ((1.0, -1.0), -np.inf, 0.0))._parts
+        (slices,) = given(circuit, ((1.0, -1.0), -np.inf, 0.0)).rows.parts
         counts.append(len(slices.circuit.evidence))
     assert counts[1] < 2 * counts[0]
 

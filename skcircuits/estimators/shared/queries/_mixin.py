@@ -200,9 +200,10 @@ class QueriesMixin(ModelUnderConditions):
 
         Notes
         -----
-        Of an integer column that the condition bounds, it is the expectation of the integers that
-        draws are rounded to. Without bounds, of columns that spread over more than 256 integers, or
-        if three columns are bounded, it is that of the continuous variable of the model.
+        Of an integer column that the condition bounds, alone or in a sum, it is the expectation of
+        the integers that draws are rounded to. Without bounds, of columns that spread over more
+        than 256 integers, or if three columns are bounded, it is that of the continuous variable of
+        the model.
 
         Examples
         --------

@@ -17,6 +17,7 @@ from skcircuits.circuits import PiecewisePolynomial
 from skcircuits.circuits.queries._boxes import Feature, feature_means
 from skcircuits.estimators._base import check_is_fitted
 from skcircuits.estimators.shared.queries._quantiles import ColumnUnderConditions
+from skcircuits.estimators.shared.queries._restricted_models import MAX_INTEGERS, columns_of
 from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, must
 from skcircuits.tabular import Boxes, compile_queries
 from skcircuits.tabular._columns import in_local_time, unknown_column
@@ -25,9 +26,6 @@ from skcircuits.tabular.queries._conditions import Conditions, read_conditions
 
 # Joint states that are summed over
 MAX_STATES = 2**20
-# Integers that a box is divided at for moments. Where a column spreads over more, rounding moves
-# its mean by less than a ten-thousandth of its standard deviation.
-_MAX_INTEGERS = 256
 _REACH = 15.0  # standard deviations within which open intervals are divided
 _MAX_STEPS = 64  # of most probable rows from integer to integer
 _LEAST_GAIN = 1e-9  # of such a step, in nats: less is rounding
@@ -112,15 +110,20 @@ def at_integers(weighed, columns, model, log_evidence):
     """Divide boxes at bounded integers of some columns, so that each part has one of them."""
     # Draws are rounded, and so are moments: they are those of the integers, and not of a continuous
     # variable between the bounds. Columns of many integers are not divided, nor are boxes of three
-    # bounded columns.
+    # bounded columns. Sums of columns divide their own.
     boxes, observed = weighed.conditions.boxes, weighed.conditions.observed
     columns = np.setdiff1d(columns, list(model.cardinalities))
     low, high = boxes.lower[:, columns], boxes.upper[:, columns]
-    is_bounded = np.isnan(observed) & ~(np.isnan(boxes.lower) & np.isnan(boxes.upper))
+    is_summed = np.zeros(observed.shape, dtype=bool)
+    for box, totals in boxes.totals.items():
+        is_summed[box, [j for total, _ in totals for j in columns_of(total)]] = True
+    is_bounded = is_summed | ~(np.isnan(boxes.lower) & np.isnan(boxes.upper))
+    is_bounded &= np.isnan(observed)
+    is_bounded[:, list(model.cardinalities)] = False
     # Comparisons with NaN are false: an open side is wide
-    is_wide = is_bounded[:, columns] & ~(high - low <= 1.0)
+    is_wide = (is_bounded & ~is_summed)[:, columns] & ~(high - low <= 1.0)
     is_wide &= (is_bounded.sum(axis=1) <= _MAX_BOUNDED)[:, None]
-    if boxes.totals or not is_wide.any():
+    if not is_wide.any():
         return weighed
     means, variances = (moments[:, columns] for moments in model.moments())
     reach = _REACH * np.sqrt(variances)
@@ -148,7 +151,7 @@ def _few_parts(counts):
     """Numbers of parts by box and column; one of the widest columns, so that there are few."""
     order = np.argsort(counts, axis=1)
     ranked = np.take_along_axis(counts, order, axis=1)
-    few = np.where(np.cumprod(ranked, axis=1) <= _MAX_INTEGERS, np.maximum(ranked, 1.0), 1.0)
+    few = np.where(np.cumprod(ranked, axis=1) <= MAX_INTEGERS, np.maximum(ranked, 1.0), 1.0)
     result = np.ones(counts.shape, dtype=np.int64)
     np.put_along_axis(result, order, few.astype(np.int64), axis=1)
     return result
