@@ -258,7 +258,7 @@ class Binder:
             sizes = [self._schema.columns[j].largest for j, _ in total.columns]
             sizes += [1.0] * len(total.indicators)
             size = abs(constant) + sum(abs(f) * own for f, own in zip(factors, sizes))
-            values = _with_ties(values, size / abs(scale))
+            values = [own.with_ties(size / abs(scale)) for own in values]
         wanted = NumberSet.union(values)
         columns = tuple((j, own) for (j, _), own in zip(total.columns, multiples))
         if len(columns) == 1 and not total.indicators:
@@ -317,13 +317,6 @@ class Binder:
         condition = "involve a single column"
         way_out = "Count parts of one column each, and join counts by and, or."
         raise ValueError(must("Each query in count", condition, way_out))
-
-
-def _with_ties(values: list[Interval], size: float) -> list[Interval]:
-    """Intervals of sums in which rounding decides no ties with bounds, unless these are points."""
-    ends = [end for own in values for end in own[:2]]
-    # Of sums that equal a number, or do not, those of continuous columns have no probability
-    return values if len(set(ends)) < len(ends) else [own.with_ties(size) for own in values]
 
 
 def _holds_integers(column: Column) -> bool:

@@ -410,11 +410,19 @@ def test_ties_of_decimals_are_not_decided_by_rounding(density):
         "0.1 * i + b <= 1.2",
         "0.1 * i + b < 1.2",
         "0.1 * i + b >= 1.2",
+        "0.1 * i + b > 1.2",
+        "0.1 * i + b == 1.2",
+        "0.1 * i + b != 1.2",
         "0.3 * i + 3 * b < 3.6",
     ]
     found = density.probabilities(queries)
-    assert_allclose(found, [at_most, less, 1.0 - less, less], rtol=1e-9)
-    assert at_most > less + 0.05
+    equal = at_most - less
+    expected = [at_most, less, 1.0 - less, 1.0 - at_most, equal, 1.0 - equal, less]
+    assert_allclose(found, expected, rtol=1e-9)
+    assert equal > 0.05
+    drawn = density.sample(50, random_state=0, given="0.1 * i + b == 1.2")
+    assert_allclose(0.1 * drawn.i + drawn.b, 1.2, rtol=1e-12)
+    assert density.probability("3 * b == 0.3") == pytest.approx(density.probability("b == 0.1"))
     assert density.probability("3 * b <= 0.3") == pytest.approx(density.probability("b <= 0.1"))
 
 
