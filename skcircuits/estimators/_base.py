@@ -99,6 +99,7 @@ MEMORY_ADVICE = (
 
 
 _n_fits = ContextVar("_n_fits", default=0)
+_has_read = ContextVar("_has_read", default=False)  # whether a fit has read its table
 
 
 def is_inner_fit():
@@ -115,7 +116,7 @@ def fit_context(fit):
     @wraps(fit)
     def fit_or_restore(self, *args, **kwargs):
         before = dict(vars(self))
-        outside = _n_fits.set(_n_fits.get() + 1)
+        outside, before_it = _n_fits.set(_n_fits.get() + 1), _has_read.set(False)
         try:
             return checked(self, *args, **kwargs)
         except BaseException as error:
@@ -128,6 +129,7 @@ def fit_context(fit):
             raise
         finally:
             _n_fits.reset(outside)
+            _has_read.reset(before_it)
 
     return fit_or_restore
 
@@ -230,6 +232,10 @@ class TableMixin:
         X = self._check_table(X, reset=True)
         chosen = self._choose_categorical()
         schema, encoded = TableSchema.learn_and_encode(X, chosen, missing_value)
+        # Once: densities within see the same columns, perhaps without names
+        if not (is_inner_fit() or _has_read.get()):
+            schema.warn_of_identifiers(encoded)
+        _has_read.set(_n_fits.get() > 0)
         self._set_schema(schema)
         return encoded
 

@@ -87,9 +87,7 @@ class TableSchema(WithoutCaches):
         schema = cls(columns, without_rows(X) if is_frame(X) else None, missing_value)
         if schema._takes_as_is(X):
             return schema, X.astype(np.float64)
-        encoded = schema._encode_columns(raw_columns)
-        schema._warn_of_identifiers(encoded)
-        return schema, encoded
+        return schema, schema._encode_columns(raw_columns)
 
     def select(self, columns: IntArray) -> TableSchema:
         """Schema of some of the columns, by index."""
@@ -233,7 +231,7 @@ class TableSchema(WithoutCaches):
             and not np.isinf(X).any()
         )
 
-    def _warn_of_identifiers(self, encoded: FloatArray) -> None:
+    def warn_of_identifiers(self, encoded: FloatArray) -> None:
         """Name categorical columns in which most rows have a category of their own."""
         found = []
         for j in np.flatnonzero(self.cardinalities > MANY_CATEGORIES).tolist():

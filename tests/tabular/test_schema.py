@@ -459,9 +459,14 @@ def test_identifiers_are_named_and_other_columns_are_not():
             "size": rng.normal(size=200),
         }
     )
+
+    def warn_of_identifiers(table):
+        schema, encoded = TableSchema.learn_and_encode(table)
+        schema.warn_of_identifiers(encoded)
+
     with pytest.warns(UserWarning, match="2 column.*'id' .200 in 200 cells., 'day' .101 in 200"):
-        TableSchema.learn(frame)
+        warn_of_identifiers(frame)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        TableSchema.learn(frame[["town", "size"]])
-        TableSchema.learn(frame[:50])
+        warn_of_identifiers(frame[["town", "size"]])
+        warn_of_identifiers(frame[:50])

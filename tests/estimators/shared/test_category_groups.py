@@ -7,13 +7,18 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 from skcircuits import (
     AutomaticDensity,
     ChowLiuDensity,
     CircuitImputer,
     ContinuousMixtureDensity,
+    ExpectedPredictionRegressor,
     GaussianMixtureDensity,
     HiddenChowLiuDensity,
     MoATDensity,
@@ -283,3 +288,14 @@ def test_held_out_rows_are_no_less_likely():
 
     scores = [fit(cls(), train).score(test) for cls in (ChowLiuDensity, Ungrouped)]
     assert scores[0] > scores[1]
+
+
+def test_identifiers_are_named_once_by_the_estimator_that_reads_the_table():
+    rng = np.random.default_rng(0)
+    names = pd.DataFrame({"x": rng.normal(size=120), "name": [f"id{i}" for i in range(120)]})
+    names.loc[::7, "x"] = np.nan
+    columns = make_column_transformer((OneHotEncoder(), ["name"]), remainder="passthrough")
+    model = ExpectedPredictionRegressor(make_pipeline(columns, Ridge()), stacking=False)
+    with pytest.warns(UserWarning, match="Most cells of 1 column.*'name'") as found:
+        model.fit(names, rng.normal(size=120))
+    assert sum("Most cells" in str(own.message) for own in found) == 1

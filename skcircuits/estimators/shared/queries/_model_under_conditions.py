@@ -399,7 +399,13 @@ class ModelUnderConditions:
     def _weigh(self, conditions, exact=True):
         schema = self._model_schema
         is_exact = ~schema.is_categorical & ~schema.is_integral if exact else None
-        return weigh(conditions, self._log_evidence, schema, is_exact)
+        try:
+            return weigh(conditions, self._log_evidence, schema, is_exact)
+        except CircuitPropertyError as error:
+            if exact:  # of a condition: only probabilities of queries have other methods
+                way_out = "Under a condition, keep the rows of sample(n) that satisfy it instead."
+                raise CircuitPropertyError(f"{error} {way_out}") from error
+            raise
 
     @property
     def _model_schema(self):

@@ -442,3 +442,15 @@ def test_states_that_a_linear_comparison_excludes_have_no_moments():
     assert_allclose(covariance, drawn.cov(), atol=0.1 * drawn.var().max())
     median = density.quantile(0.5, "i", given=given)
     assert (drawn["i"] < median).mean() < 0.51 and (drawn["i"] <= median).mean() > 0.49
+
+
+def test_sums_that_are_refused_as_conditions_have_a_way_out_there():
+    table = np.random.default_rng(0).integers(0, 2000, size=(100, 3))
+    density = WMISPNDensity().fit(table)
+    given = "x0 + x1 + x2 > 3000"
+    with pytest.raises(
+        CircuitPropertyError, match=r"method='estimate' for an average over draws.$"
+    ):
+        density.probability(given)
+    with pytest.raises(CircuitPropertyError, match=r"keep the rows of sample\(n\) that satisfy it"):
+        density.expectation(given)
