@@ -478,9 +478,9 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         return circuit, fitted._experts(), *settings
 
     def _confine(self, imputed, strategy):
-        """Round integers, clip to the bounds, and leave dates missing where none was observed."""
-        if strategy != "mean" or self.round_integers:
-            imputed = self._schema.rounded(imputed)
+        """Round, clip to the bounds, and leave dates missing where none was observed."""
+        is_rounded = strategy != "mean" or self.round_integers
+        imputed = (self._schema.rounded if is_rounded else self._schema.at_constants)(imputed)
         imputed = np.clip(imputed, *self._bounds)
         if self.density_ is not None:
             # Days around 1970, as a prior gives them, look like dates that someone observed

@@ -144,11 +144,15 @@ class TableSchema(WithoutCaches):
         """Numbers of the constant columns, NaN for others, shape (d,)."""
         return np.array([np.nan if c.constant is None else c.constant for c in self.columns])
 
-    def rounded(self, rows: FloatArray) -> FloatArray:
-        """Rows (..., d) of numbers as queries understand them: integers, and what is constant."""
+    def at_constants(self, rows: FloatArray) -> FloatArray:
+        """Rows (..., d) in which numbers that count as that of a constant column are this one."""
         # Comparisons with NaN are false: other columns stay as they are
         low, high = around_constants(self.constants)
-        rows = np.where((low <= rows) & (rows <= high), self.constants, rows)
+        return np.where((low <= rows) & (rows <= high), self.constants, rows)
+
+    def rounded(self, rows: FloatArray) -> FloatArray:
+        """Rows (..., d) of numbers as queries understand them: integers, and what is constant."""
+        rows = self.at_constants(rows)
         # Small negative numbers round to zero, which has no sign
         return np.where(self.is_integral, np.round(rows) + 0.0, rows)
 

@@ -836,3 +836,14 @@ def test_most_probable_completions_of_counts(monkeypatch, is_known):
 
 def refuse(plan, evidence):
     raise CircuitPropertyError("a family of one's own")
+
+
+@pytest.mark.parametrize("density", ["gaussian_mixture", "chow_liu", "latent_tree", "wmispn"])
+@pytest.mark.parametrize("constant", [0.1, 1234.567, -1e6, 7.0])
+def test_constants_are_imputed_as_they_are(density, constant):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    X[:, 2] = constant
+    X[rng.random(X.shape) < 0.3] = np.nan
+    completed = CircuitImputer(density=density, random_state=0).fit_transform(X)
+    assert (completed[:, 2] == constant).all()

@@ -449,7 +449,7 @@ def test_sums_that_are_refused_as_conditions_have_a_way_out_there():
     density = WMISPNDensity().fit(table)
     given = "x0 + x1 + x2 > 3000"
     with pytest.raises(
-        CircuitPropertyError, match=r"method='estimate' for an average over draws.$"
+        CircuitPropertyError, match=r"method='estimate' for an average over draws\.$"
     ):
         density.probability(given)
     with pytest.raises(CircuitPropertyError, match=r"keep the rows of sample\(n\) that satisfy it"):
