@@ -493,7 +493,16 @@ class Circuit(ImmutableMixin, Immutable):
         ----------
         path : str or path-like
             File name.
+
+        Raises
+        ------
+        ValueError
+            If the name ends in ``.psdd`` or ``.vtree``, formats that are read and not written.
         """
+        if str(path).endswith((".psdd", ".psdd.gz", ".vtree")):
+            condition = "be that of an .npz file: PSDD files are read, and not written"
+            way_out = "Choose another name; Circuit.load reads the file."
+            raise ValueError(must("The name", condition, way_out, path=str(path)))
         files.save(self.root, path)
 
     @classmethod

@@ -5,7 +5,12 @@ import gzip
 import numpy as np
 import pytest
 
-from skcircuits.circuits import Circuit, is_deterministic, is_structured_decomposable
+from skcircuits.circuits import (
+    Bernoulli,
+    Circuit,
+    is_deterministic,
+    is_structured_decomposable,
+)
 from skcircuits.exceptions import CircuitFileError
 
 # Over two variables: x1 decides between two distributions of x2.
@@ -144,3 +149,11 @@ def test_log_weights_that_no_float_holds(write):
     np.testing.assert_allclose(
         circuit.log_prob([[1, 1], [0, 1]]), np.log([0.3, 0.1 * 0.4]) - [900.0, 0.0], rtol=1e-12
     )
+
+
+@pytest.mark.parametrize("name", ["circuit.psdd", "circuit.psdd.gz", "circuit.vtree"])
+def test_files_of_other_programs_are_not_written(name, tmp_path):
+    circuit = Circuit(Bernoulli(0, 0.3))
+    with pytest.raises(ValueError, match=r"must be that of an \.npz file.*Circuit\.load reads"):
+        circuit.save(tmp_path / name)
+    assert not (tmp_path / name).exists()
