@@ -147,7 +147,10 @@ def weights_in_rows(weights):
     """Weights (n,) in rows, as priors are: those that are no counts may have any sum."""
     if weights is None or _are_counts(weights):
         return weights
-    return weights / weights[weights > 0].mean()
+    found = weights / weights[weights > 0].mean()
+    # Rounding makes no fractions of counts: equal weights are one row each
+    near = np.rint(found)
+    return np.where(np.abs(found - near) <= 1e-12 * near, near, found)
 
 
 def _are_counts(weights):

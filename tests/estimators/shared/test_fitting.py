@@ -301,3 +301,11 @@ def test_a_value_of_many_rows_stays_many_rows():
     found, weight = observations(X, np.full(100, 3.0))
     np.testing.assert_array_equal(weight, np.where(found[:, 0] > 0.0, 3.0, 1.0))
     assert (found == 0.0).sum() == 150
+
+
+@pytest.mark.parametrize("weight", [0.1, 0.9999, 1e-200])
+def test_equal_weights_are_rows(weight):
+    assert (_fitting.weights_in_rows(np.full(119, weight)) == 1.0).all()
+    # Fractions stay fractions, and rows keep a weight
+    fractions = np.array([1e-30, 0.5, 1.5, 2.0])
+    np.testing.assert_allclose(_fitting.weights_in_rows(fractions), fractions, rtol=1e-12)
