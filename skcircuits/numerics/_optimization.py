@@ -1,19 +1,19 @@
-"""Rules of gradient ascent, and the modes of densities that are known by their scores.
+"""Adam, and modes of densities that are known by their scores, or log-concave within bounds.
 
-Each rule of `OPTIMIZERS` is a stateful object with one method, ``displacement(direction,
-step_size)``, which turns ascent directions into displacements. All operate in place on arrays of
-shape (n_coordinates, n_particles).
+Where the score alone is known, modes are found by limited-memory BFGS (Nocedal 1980), which follows
+all ascents at once: a step is taken if the slope along it does not change its sign and grow.
+Coordinates are such that the points of interest have about unit covariance.
 
-Modes are found by limited-memory BFGS (Nocedal 1980), which follows all ascents at once. It has the
-score alone, not the density, so that a step is taken if the slope along it does not change its sign
-and grow. Coordinates are such that the points of interest have about unit covariance.
+Concave log densities have a single maximum within bounds, which damped Newton steps reach, each the
+solution of a quadratic program in the bounds (Boyd and Vandenberghe, 2004, "Convex Optimization",
+section 9.5), also where correlations are near one and coordinate ascent crawls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.cluster.vq import vq
@@ -21,17 +21,13 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial.distance import cdist
 
-from skcircuits.exceptions import require_choice
 from skcircuits.numerics._arrays import spread_rows
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Numbers per part: intermediate results stay in cache, however long the parameters.
 _PART = 2**15
-_DECAY = 0.9  # of running means: of gradients in Adam, as published, and of squares in RMSprop
-# Inside the square roots: keeps flat coordinates from jumping.
-DAMPING = 1e-6
-PART_BYTES = 2**20
+_DECAY = 0.9  # of the running mean of gradients, as published
 
 
 class Adam:
@@ -58,97 +54,6 @@ class Adam:
             mean += (1 - _DECAY) * (own - mean)
             square += (1 - self._decay_squares) * (own**2 - square)
             parameters[part] += step_size * mean / (np.sqrt(square * unbias) + self._damping)
-
-
-class Optimizer(Protocol):
-    """Interface of all rules."""
-
-    def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
-        """Give the displacement of all particles."""
-
-
-class GradientAscent:
-    """Move by ``step_size`` times the direction."""
-
-    def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
-        """Scale the direction."""
-        return step_size * direction
-
-
-class AdaGrad:
-    """Divide by the root of the sum of all squared directions (Duchi et al., 2011)."""
-
-    def __init__(self) -> None:
-        self._squares: FloatArray | None = None
-
-    def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
-        """Scale each entry by its own history."""
-        squares = direction * direction
-        if self._squares is not None:
-            squares += self._squares
-        self._squares = squares
-        return _divided_by_root(step_size * direction, squares)
-
-
-class RMSprop:
-    """Divide by the root of a running mean of squared directions."""
-
-    def __init__(self) -> None:
-        self._squares: FloatArray | None = None
-
-    def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
-        """Scale each entry by its recent size."""
-        is_first = self._squares is None
-        if self._squares is None:
-            self._squares = np.empty_like(direction)
-        displacement = np.empty_like(direction)
-        # In parts that stay in the cache, and whose temporary arrays are small.
-        for part in row_slices(len(direction), max(1, PART_BYTES // max(1, direction[:1].nbytes))):
-            running, squares = self._squares[part], direction[part] * direction[part]
-            # Starting from the first squares, not from zero, makes the first steps unbiased.
-            if is_first:
-                running[...] = squares
-            else:
-                running *= _DECAY
-                squares *= 1.0 - _DECAY
-                running += squares
-            displacement[part] = _divided_by_root(step_size * direction[part], running)
-        return displacement
-
-
-class AdamSteps:
-    """RMSprop of a running mean of directions."""
-
-    def __init__(self) -> None:
-        self._rule = Adam(damping=1e-4)
-
-    def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
-        """Scale the running mean of each entry by its recent size."""
-        moved = np.zeros_like(direction)
-        self._rule.ascend(moved, direction, step_size)
-        return moved
-
-
-def _divided_by_root(numerator: FloatArray, squares: FloatArray) -> FloatArray:
-    """Divide in place by √(squares + damping)."""
-    scale = squares + DAMPING
-    np.sqrt(scale, out=scale)
-    numerator /= scale
-    return numerator
-
-
-OPTIMIZERS: dict[str, type[Optimizer]] = {
-    "rmsprop": RMSprop,
-    "adam": AdamSteps,
-    "adagrad": AdaGrad,
-    "sgd": GradientAscent,
-}
-
-
-def make_optimizer(name: str) -> Optimizer:
-    """Give a fresh optimiser by its name."""
-    require_choice(*OPTIMIZERS, optimizer=name)
-    return OPTIMIZERS[name]()
 
 
 Function = Callable[[FloatArray], FloatArray]
@@ -350,3 +255,157 @@ def _passages(score: Function, ends: FloatArray) -> coo_array:
     loss = np.minimum(0.0, gained[-1]) - gained.min(axis=0)
     is_open = ~(loss > DEPTH)
     return coo_array((tree.data[is_open], (tree.row[is_open], tree.col[is_open])), tree.shape)
+
+
+# Newton steps, and halvings of each
+_MAX_STEPS, _MAX_HALVINGS = 100, 60
+# Smallest gain in nats that is told from rounding; the last step from there squares the distance
+_MIN_GAIN = 1e-10
+_ARMIJO = 1e-4
+
+
+class CoordinateBounds(NamedTuple):
+    """Intervals of r coordinates (r,), with ends (n, r) that may be infinite."""
+
+    coordinates: IntArray
+    low: FloatArray
+    high: FloatArray
+
+
+class ConcaveTerm(Protocol):
+    """A concave function of z (n, m), of some of the densities."""
+
+    def values(self, z: FloatArray, chosen: IntArray) -> FloatArray:
+        """Values, (n,)."""
+
+    def derivatives(self, z: FloatArray, chosen: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Gradients (n, m) and negative Hessians (n, m, m)."""
+
+
+@dataclass(frozen=True)
+class ConcaveLogDensities:
+    """n log densities of m coordinates, up to constants, within bounds."""
+
+    means: FloatArray  # (n, m), of a normal density
+    precisions: FloatArray  # (n, m, m)
+    curvatures: FloatArray  # (n, m), c: minus log cosh(c z)
+    bounds: CoordinateBounds
+    term: ConcaveTerm | None = None  # added to the normal one
+
+    def modes(self, start: FloatArray) -> FloatArray:
+        """Find the maxima (n, m), from points within the bounds."""
+        best = start.copy()
+        heights = self._values(best, np.arange(len(best)))
+        # Where even the start has no density there is nothing to ascend by
+        pending = np.flatnonzero(np.isfinite(heights))
+        for _ in range(_MAX_STEPS):
+            if not len(pending):
+                break
+            gradients, curvatures = self._derivatives(best[pending], pending)
+            steps = self._newton_steps(best[pending], gradients, curvatures, pending)
+            gains = np.einsum("nj,nj->n", gradients, steps)
+            rounding = 64 * np.finfo(float).eps * np.abs(heights[pending])
+            is_last = gains <= _MIN_GAIN + rounding
+            best[pending[is_last]] += steps[is_last]
+            going = ~is_last
+            pending, steps, gains = pending[going], steps[going], gains[going]
+            moved = self._ascend(best, heights, steps, gains, pending)
+            pending = pending[moved]
+        own, low, high = self.bounds
+        best[:, own] = np.clip(best[:, own], low, high)
+        return best
+
+    def _ascend(
+        self,
+        best: FloatArray,
+        heights: FloatArray,
+        steps: FloatArray,
+        gains: FloatArray,
+        pending: IntArray,
+    ) -> FloatArray:
+        """Take the steps, halved until they gain; tell which were taken."""
+        is_taken = np.zeros(len(pending), dtype=bool)
+        length = 1.0
+        for _ in range(_MAX_HALVINGS):
+            left = np.flatnonzero(~is_taken)
+            if not len(left):
+                break
+            own = pending[left]
+            tried = best[own] + length * steps[left]
+            found = self._values(tried, own)
+            is_higher = found >= heights[own] + _ARMIJO * length * gains[left]
+            best[own[is_higher]], heights[own[is_higher]] = tried[is_higher], found[is_higher]
+            is_taken[left[is_higher]] = True
+            length /= 2.0
+        return is_taken
+
+    def _values(self, z: FloatArray, chosen: IntArray) -> FloatArray:
+        offsets = z - self.means[chosen]
+        values = -0.5 * np.einsum("ni,nij,nj->n", offsets, self.precisions[chosen], offsets)
+        slopes = np.abs(self.curvatures[chosen] * z)
+        # log cosh, without overflow and up to a constant
+        values -= (slopes + np.log1p(np.exp(-2.0 * slopes))).sum(axis=1)
+        if self.term is not None:
+            values += self.term.values(z, chosen)
+        return values
+
+    def _derivatives(self, z: FloatArray, chosen: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Gradients (n, m) and negative Hessians (n, m, m)."""
+        precisions, factors = self.precisions[chosen], self.curvatures[chosen]
+        tanh = np.tanh(factors * z)
+        gradients = -np.einsum("nij,nj->ni", precisions, z - self.means[chosen]) - factors * tanh
+        curvatures = precisions.copy()
+        diagonal = np.arange(z.shape[1])
+        curvatures[:, diagonal, diagonal] += factors**2 * (1.0 - tanh**2)
+        if self.term is not None:
+            gradient, curvature = self.term.derivatives(z, chosen)
+            gradients += gradient
+            curvatures += curvature
+        return gradients, curvatures
+
+    def _newton_steps(
+        self, z: FloatArray, gradients: FloatArray, curvatures: FloatArray, chosen: IntArray
+    ) -> FloatArray:
+        """Steps (n, m) to the maxima of the quadratic approximations within the bounds."""
+        own = self.bounds.coordinates
+        sides = np.broadcast_to(np.eye(z.shape[1])[:, own], (*z.shape, len(own)))
+        solved = np.linalg.solve(curvatures, np.concatenate([gradients[:, :, None], sides], axis=2))
+        steps, covariances = solved[:, :, 0], solved[:, :, 1:]
+        if len(own):
+            low, high = self.bounds.low[chosen], self.bounds.high[chosen]
+            precisions = np.linalg.inv(covariances[:, own])
+            goal = z[:, own] + steps[:, own]
+            inside = best_in_box(goal, precisions, low, high)
+            # The other coordinates follow those within bounds by regression
+            pull = np.einsum("nrs,ns->nr", precisions, inside - goal)
+            steps += np.einsum("njr,nr->nj", covariances, pull)
+        return np.asarray(steps)
+
+
+def best_in_box(
+    centers: FloatArray, precisions: FloatArray, low: FloatArray, high: FloatArray
+) -> FloatArray:
+    """Densest points (..., r) in boxes, exactly: the way to the center leaves the box through a
+    side that the center has crossed; with that coordinate at its end, the rest is a smaller
+    problem.
+    """
+    best: FloatArray = np.clip(centers, low, high)
+    size = centers.shape[-1]
+    if size < 2:
+        return best
+    least = np.full(centers.shape[:-1], np.inf)
+    clipped = best
+    for i in range(size):
+        rest = np.delete(np.arange(size), i)
+        inner = precisions[..., rest[:, None], rest]
+        pull = precisions[..., rest, i] * (clipped[..., [i]] - centers[..., [i]])
+        shifted = centers[..., rest] - np.linalg.solve(inner, pull[..., None])[..., 0]
+        tried = np.empty_like(clipped)
+        tried[..., i] = clipped[..., i]
+        tried[..., rest] = best_in_box(shifted, inner, low[..., rest], high[..., rest])
+        offsets = tried - centers
+        cost = np.einsum("...i,...ij,...j->...", offsets, precisions, offsets)
+        is_better = cost < least
+        best = np.where(is_better[..., None], tried, best)
+        least = np.where(is_better, cost, least)
+    return best

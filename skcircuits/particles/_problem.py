@@ -19,13 +19,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from skcircuits.numerics._arrays import log_probs_at, scores_at, spread_rows
-from skcircuits.numerics._optimization import (
-    Optimizer,
-    ascend,
-    gather,
-    make_optimizer,
-    separate_parts,
-)
+from skcircuits.numerics._optimization import ascend, gather, separate_parts
 from skcircuits.parallel import row_slices
 from skcircuits.particles._diagnosis import (
     LOOKS,
@@ -53,6 +47,7 @@ from skcircuits.particles._steps import (
     BATCH_BYTES,
     Block,
     Cloud,
+    Optimizer,
     PartialTarget,
     Snapshot,
     StepSchedule,
@@ -61,6 +56,7 @@ from skcircuits.particles._steps import (
     discrepancies_over,
     finite_scores,
     inner_layout,
+    make_optimizer,
     preconditioned_field,
     preconditioned_steps,
     require_finite_scores,

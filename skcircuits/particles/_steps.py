@@ -28,13 +28,14 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import must, require_choice
 from skcircuits.numerics._arrays import scores_at
-from skcircuits.numerics._optimization import Optimizer
+from skcircuits.numerics._optimization import Adam
 from skcircuits.parallel import row_slices
 from skcircuits.particles._metric import CoordinateMetric, HessianProbe, Metric
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods
@@ -49,6 +50,9 @@ from skcircuits.particles.directions import (
 )
 from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
 
+# Of optimisers: the decay of running means, what is added inside square roots so that flat
+# coordinates do not jump, and the size of parts that stay in the cache.
+DECAY, DAMPING, PART_BYTES = 0.9, 1e-6, 2**20
 # Largest size of the particles whose scores are computed in one call.
 BATCH_BYTES = 2**27
 # Rows at which a target may raise errors while it is searched.
@@ -85,6 +89,93 @@ N_CUTS = 3
 # The linear kernel of a coordinate sees at most this part of as many coordinates as there are
 # particles: more would let it fit the noise of the particles.
 PARTICLES_SEEN = 0.5
+
+
+class Optimizer(Protocol):
+    """A rule of ascent, which may remember earlier directions."""
+
+    def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
+        """Turn ascent directions (n_coordinates, n_particles) into displacements."""
+
+
+class GradientAscent:
+    """Move by ``step_size`` times the direction."""
+
+    def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
+        return step_size * direction
+
+
+class AdaGrad:
+    """Divide by the root of the sum of all squared directions (Duchi et al., 2011)."""
+
+    def __init__(self) -> None:
+        self._squares: FloatArray | None = None
+
+    def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
+        squares = direction * direction
+        if self._squares is not None:
+            squares += self._squares
+        self._squares = squares
+        return _divided_by_root(step_size * direction, squares)
+
+
+class RMSprop:
+    """Divide by the root of a running mean of squared directions."""
+
+    def __init__(self) -> None:
+        self._squares: FloatArray | None = None
+
+    def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
+        is_first = self._squares is None
+        if self._squares is None:
+            self._squares = np.empty_like(direction)
+        displacement = np.empty_like(direction)
+        # In parts that stay in the cache, and whose temporary arrays are small.
+        for part in row_slices(len(direction), max(1, PART_BYTES // max(1, direction[:1].nbytes))):
+            running, squares = self._squares[part], direction[part] * direction[part]
+            # Starting from the first squares, not from zero, makes the first steps unbiased.
+            if is_first:
+                running[...] = squares
+            else:
+                running *= DECAY
+                squares *= 1.0 - DECAY
+                running += squares
+            displacement[part] = _divided_by_root(step_size * direction[part], running)
+        return displacement
+
+
+class AdamSteps:
+    """RMSprop of a running mean of directions."""
+
+    def __init__(self) -> None:
+        self._rule = Adam(damping=1e-4)
+
+    def displacement(self, direction: FloatArray, step_size: float) -> FloatArray:
+        moved = np.zeros_like(direction)
+        self._rule.ascend(moved, direction, step_size)
+        return moved
+
+
+def _divided_by_root(numerator: FloatArray, squares: FloatArray) -> FloatArray:
+    """Divide in place by √(squares + damping)."""
+    scale = squares + DAMPING
+    np.sqrt(scale, out=scale)
+    numerator /= scale
+    return numerator
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "rmsprop": RMSprop,
+    "adam": AdamSteps,
+    "adagrad": AdaGrad,
+    "sgd": GradientAscent,
+}
+
+
+def make_optimizer(name: str) -> Optimizer:
+    """Give a fresh optimiser by its name."""
+    require_choice(*OPTIMIZERS, optimizer=name)
+    return OPTIMIZERS[name]()
 
 
 def total_discrepancy(graph: Neighborhoods, coordinates: FloatArray, scores: FloatArray) -> float:

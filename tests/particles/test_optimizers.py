@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skcircuits.numerics._optimization import make_optimizer
+from skcircuits.particles._steps import make_optimizer
 
 
 def test_gradient_ascent_scales():

@@ -125,7 +125,7 @@ def test_blocks_and_batches_change_nothing(monkeypatch):
     whole = run()
     monkeypatch.setattr("skcircuits.particles._steps.BLOCK_BYTES", 8 * 12 * 3)
     monkeypatch.setattr("skcircuits.particles._steps.BATCH_BYTES", 4 * d * 5)
-    monkeypatch.setattr("skcircuits.numerics._optimization.PART_BYTES", 4 * 12 * 7)
+    monkeypatch.setattr("skcircuits.particles._steps.PART_BYTES", 4 * 12 * 7)
     for ours, theirs in zip(run(), whole):
         np.testing.assert_array_equal(ours, theirs)
 

@@ -8,9 +8,9 @@ from scipy import optimize, stats
 
 from skcircuits.circuits import Circuit, JohnsonGaussian, MultivariateGaussian
 from skcircuits.circuits.inputs.base import Box
-from skcircuits.circuits.inputs.johnson import best_in_box
 from skcircuits.circuits.inputs.restriction import Evidence
 from skcircuits.circuits.queries._boxes import RestrictedCircuit
+from skcircuits.numerics._optimization import best_in_box
 
 NAN = np.nan
 

@@ -17,12 +17,7 @@ import numpy as np
 from skcircuits.circuits.inputs._gaussian_integrals import MAX_BOUNDED
 from skcircuits.circuits.inputs.base import Box, InputLayer
 from skcircuits.circuits.inputs.gaussian import MultivariateGaussianLayer
-from skcircuits.circuits.inputs.johnson import (
-    ConcaveLogDensities,
-    CoordinateBounds,
-    JohnsonGaussianLayer,
-    best_in_box,
-)
+from skcircuits.circuits.inputs.johnson import JohnsonGaussianLayer
 from skcircuits.circuits.inputs.restriction._evidence import (
     NO_COLUMNS,
     Evidence,
@@ -32,6 +27,11 @@ from skcircuits.circuits.inputs.restriction._evidence import (
 )
 from skcircuits.circuits.inputs.restriction._normal import TruncatedNormals
 from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.numerics._optimization import (
+    ConcaveLogDensities,
+    CoordinateBounds,
+    best_in_box,
+)
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -381,7 +381,9 @@ def _best_points(
 
 @dataclass(frozen=True)
 class _IntegratedBounds:
-    """Log probabilities of the bounds of l variables given m others, for n pairs."""
+    """Log probabilities of the bounds of l variables given m others, for n pairs, which are concave
+    in the latter (Prékopa, 1973).
+    """
 
     means: FloatArray  # (n, m), of the others
     centers: FloatArray  # (n, l), of the l variables there
