@@ -192,7 +192,7 @@ def distinct_patterns(missing: BoolArray) -> tuple[BoolArray, IntArray]:
     return missing[first], inverse
 
 
-def unique_rows(X: FloatArray) -> tuple[IntArray, IntArray]:
+def unique_rows(X: FloatArray | IntArray) -> tuple[IntArray, IntArray]:
     """Where each distinct row of X first appears, ascending, and the inverse; NaN equals NaN."""
     if len(X) <= 1:
         return np.zeros(len(X), np.int64), np.zeros(len(X), np.int64)

@@ -18,6 +18,7 @@ from scipy import sparse
 
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import listed
+from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -240,9 +241,9 @@ def _distinct_rows(matrix: sparse.csr_array, merge: bool) -> tuple[IntArray, Int
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
         columns = matrix.indices[matrix.indptr[rows, None] + np.arange(size)]
-        _, first, inverse = np.unique(columns, axis=0, return_index=True, return_inverse=True)
+        first, inverse = unique_rows(columns)
         representatives.append(rows[first])
-        place[rows] = n_found + inverse.ravel()
+        place[rows] = n_found + inverse
         n_found += len(first)
     return np.concatenate(representatives), place
 

@@ -32,6 +32,7 @@ from skcircuits.circuits.inputs.restriction._evidence import (
 )
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import float_array
+from skcircuits.numerics._patterns import unique_rows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -127,10 +128,10 @@ class TruncatedGaussianLayer(DensityLayer):
 
     def _of_cells(self, cells: FloatArray) -> tuple[RestrictedLayer, IntArray]:
         """The units restricted to the distinct rows of cells (m, scope_size), and these rows."""
-        distinct, row = np.unique(cells, axis=0, return_inverse=True)
-        X = np.full((len(distinct), int(self.scope.max()) + 1), np.nan)
-        X[:, self.scope] = distinct
-        return restrict(self, Evidence(X, _no_box(X))), row.ravel()
+        first, row = unique_rows(cells)
+        X = np.full((len(first), int(self.scope.max()) + 1), np.nan)
+        X[:, self.scope] = cells[first]
+        return restrict(self, Evidence(X, _no_box(X))), row
 
     def conditional_moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         mean, variance = self.normal.conditional_moments(self.cells(X))

@@ -27,6 +27,7 @@ from skcircuits.graphical.inference._elimination import (
     most_probable,
     table_of_logs,
 )
+from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import memory_bound_chunks, working_memory_bytes
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -300,10 +301,11 @@ def _distinct_evidence(component: Component, codes: IntArray) -> tuple[IntArray,
     """Reduce rows to the u different states of the boundary: (u, d), and the index of each row."""
     if len(codes) == 1:
         return codes, np.zeros(1, dtype=np.int64)
-    distinct, rows = np.unique(codes[:, component.boundary], axis=0, return_inverse=True)
-    evidence = np.zeros((len(distinct), codes.shape[1]), dtype=np.int64)
-    evidence[:, component.boundary] = distinct
-    return evidence, rows.ravel()
+    own = codes[:, component.boundary]
+    first, rows = unique_rows(own)
+    evidence = np.zeros((len(first), codes.shape[1]), dtype=np.int64)
+    evidence[:, component.boundary] = own[first]
+    return evidence, rows
 
 
 def _lookup(table: Table, codes: IntArray, hidden: frozenset[int]) -> Table:

@@ -35,6 +35,7 @@ from skcircuits.circuits.inputs.restriction._evidence import (
 )
 from skcircuits.circuits.inputs.restriction._normal import draw_truncated, truncated_moments
 from skcircuits.numerics._arrays import divisors, safe_log
+from skcircuits.numerics._patterns import unique_rows
 from skcircuits.numerics._random import RandomNumbers, draw_states
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import MAX_SCALES, BoolArray, FloatArray, IntArray
@@ -197,9 +198,8 @@ class RestrictedIntervals(RestrictedLayer):
         """Units of a variable, chosen rows, ends of distinct intervals, and each row's."""
         lower, upper = self._bounds[variable]
         units, rows = np.flatnonzero(self._variables == variable), np.flatnonzero(is_chosen)
-        pairs = np.stack([lower[rows], upper[rows]])
-        (low, high), inverse = np.unique(pairs, axis=1, return_inverse=True)
-        return units, rows, low, high, inverse.reshape(-1)
+        first, inverse = unique_rows(np.stack([lower[rows], upper[rows]], axis=1))
+        return units, rows, lower[rows[first]], upper[rows[first]], inverse
 
     @cached_property
     def _all_moments(self) -> tuple[FloatArray, FloatArray]:
@@ -483,10 +483,8 @@ class _PolynomialIntervals(RestrictedIntervals):
         self, variable: int, units: IntArray, low: FloatArray, high: FloatArray, uniform: FloatArray
     ) -> FloatArray:
         # Pairs of equal unit and interval have one table
-        key = np.stack([units, low, high])
-        (own, lower, upper), inverse = np.unique(key, axis=1, return_inverse=True)
-        inverse = inverse.reshape(-1)
-        own = own.astype(np.intp)
+        first, inverse = unique_rows(np.stack([units, low, high], axis=1))
+        own, lower, upper = units[first], low[first], high[first]
         places, start, stop = self._parts(own, lower, upper)
         masses = self._part_moments(places, start, stop)[0]
         group = self._group(variable)
@@ -536,7 +534,6 @@ class _PolynomialIntervals(RestrictedIntervals):
         group = self._group(variable)
         own = np.searchsorted(group.units, units)
         known = self._integer_heights(variable)
-        ends, inverse = np.unique(np.stack([low, high]), axis=1, return_inverse=True)
         if known is None:
             # Densities over so many integers hardly change from one to the next
             real = self._interval_modes(variable, units, low, high)[0]
@@ -546,8 +543,9 @@ class _PolynomialIntervals(RestrictedIntervals):
             chosen = heights.argmax(axis=0), np.arange(len(units))
             return points[chosen], heights[chosen]
         points, best = np.empty((2, len(units)))
-        for number, (first, last) in enumerate(ends.T):
-            pairs = np.flatnonzero(inverse.reshape(-1) == number)
+        distinct, number_of = unique_rows(np.stack([low, high], axis=1))
+        for number, (first, last) in enumerate(zip(low[distinct], high[distinct])):
+            pairs = np.flatnonzero(number_of == number)
             listed, heights = known
             within = slice(*np.searchsorted(listed, [first, last + 1.0]))
             if within.start >= within.stop:
