@@ -115,6 +115,14 @@ def test_draws_stay_in_the_box_and_have_its_moments(truncated):
     np.testing.assert_allclose(given.mean(axis=0), mean, atol=0.02)
 
 
+def test_draws_of_one_row_restrict_the_units_to_one_row():
+    layer = TRUNCATED.plan.inputs[0][1]
+    cells = np.repeat([[NAN, NAN, 0.2], [NAN, NAN, NAN]], 20, axis=0)
+    restricted, row = layer._of_cells(cells)
+    assert len(restricted.evidence) == 2
+    np.testing.assert_array_equal(row, np.repeat([0, 1], 20))
+
+
 @BOTH
 @pytest.mark.parametrize("cells", CASES[:-1], ids=str)
 def test_completions_are_the_most_probable(truncated, cells):

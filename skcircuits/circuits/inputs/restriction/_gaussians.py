@@ -32,6 +32,7 @@ from skcircuits.numerics._optimization import (
     CoordinateBounds,
     best_in_box,
 )
+from skcircuits.numerics._patterns import unique_rows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
@@ -454,7 +455,8 @@ def _restrict_gaussians(
     kind = np.where(np.isnan(layer.cells(evidence.X)), 0, 1)
     # 0 free, 1 observed, 2 bounded: rows of one kind share their factorisations
     kind[~np.isinf(ends).all(axis=0)] = 2
-    kinds, kind_of = np.unique(kind, axis=0, return_inverse=True)
+    first, kind_of = unique_rows(kind)
+    kinds = kind[first]
     most = int((kinds == 2).sum(axis=1).max(initial=0))
     if most > MAX_BOUNDED:
         condition = f"bound at most {MAX_BOUNDED} columns of one multivariate Gaussian"
@@ -462,7 +464,7 @@ def _restrict_gaussians(
         raise CircuitPropertyError(must("conditions", condition, way_out, bounded=most))
     bounds = []
     for number, own in enumerate(kinds):
-        rows, bounded = np.flatnonzero(kind_of.ravel() == number), np.flatnonzero(own == 2)
+        rows, bounded = np.flatnonzero(kind_of == number), np.flatnonzero(own == 2)
         low, high = ends[:, rows[:, None], bounded]
         bounds.append(_Bounds(rows, np.eye(len(own))[bounded], low, high))
     return RestrictedGaussians(layer, evidence, bounds)
