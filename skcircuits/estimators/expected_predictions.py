@@ -71,6 +71,12 @@ def _votes_of_pairs(decisions, n_classes):
     return ovr_decision_function(decisions < 0, -decisions, n_classes)
 
 
+def _spread(answers):
+    """Standard deviation of each column of answers, one where they are constant."""
+    spread = np.std(answers, axis=0)
+    return np.where(spread > 0, spread, 1.0)
+
+
 def _model_has(method):
     """Tell whether the classifier has a method, for those that depend on it."""
 
@@ -107,7 +113,8 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         `sklearn.frozen.FrozenEstimator` is used as it is, so that only the density is learned. None
         uses kernel logistic regression (`Nystroem`) on standardised and one-hot encoded columns.
     tol : float, default=0.03
-        Standard error at which drawing stops, in units of the prediction.
+        Standard error at which drawing stops: of probabilities, or in standard deviations of the
+        decision function.
 
     Attributes
     ----------
@@ -322,7 +329,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         columns = [np.unique(column, return_inverse=True)[1] for column in y.T]
         return np.stack(columns, axis=1).astype(np.float64), np.ones(len(columns), dtype=bool)
 
-    def _answer_scale(self, models, y):
+    def _answer_scales(self, models, y):
         drawn = self.circuit_.sample(N_TRIALS, random_state=0)
         rows = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
         table, (model, *_) = self._to_table(rows), models
@@ -337,7 +344,9 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
         if method == "predict_proba" and not self._is_multilabel:
             _check_columns(answers, self.classes_, model)
         self._decides_pairs = np.ndim(labels) == 1 and _decides_pairs(model, table, labels)
-        return 1.0
+        if not hasattr(model, "decision_function"):
+            return {}
+        return {"decision_function": _spread(ask(model, "decision_function", table))}
 
     def _default_estimator(self, y):
         """Make a kernel logistic regression on landmarks: its probabilities need no calibration."""
@@ -449,14 +458,13 @@ class ExpectedPredictionRegressor(RegressorMixin, ExpectedPredictionMixin):
         y = y.reshape(len(y), -1)
         return y, np.zeros(y.shape[1], dtype=bool)
 
-    def _answer_scale(self, models, y):
+    def _answer_scales(self, models, y):
         drawn = self.circuit_.sample(SCALE_ROWS, random_state=0)
         drawn = self._rows(np.full_like(drawn, np.nan)).completed(drawn)
         answers = ask(models[0], "predict", self._to_table(drawn))
         self._target_is_vector = answers.ndim == 1
         # Draws stop at an error relative to the spread of answers; a constant model needs none
-        spread = np.std(answers if y is None else np.asarray(y, dtype=np.float64), axis=0)
-        return np.where(spread > 0, spread, 1.0)
+        return {"predict": _spread(answers if y is None else np.asarray(y, dtype=np.float64))}
 
     def _default_estimator(self, y):
         """Make a support vector regression of the standardised target."""

@@ -200,6 +200,29 @@ def test_a_warning_tells_the_error_where_the_budget_ends(numbers):
         model.predict(hide(X))
 
 
+def test_the_unit_of_a_decision_function_does_not_matter(numbers):
+    X, y = numbers
+
+    class Scaled(RidgeClassifier):
+        def __init__(self, unit=1.0):
+            super().__init__()
+            self.unit = unit
+
+        def decision_function(self, X):
+            return self.unit * np.sin(X[:, 0] * X[:, 1])
+
+    def answers(unit):
+        model = classifier(Scaled(unit), tol=0.03).fit(X, y > 0)
+        decided = model.decision_function(hide(X))
+        return decided / unit, model.standard_error(hide(X)), model.value_of_measuring(hide(X))
+
+    expected = answers(1.0)
+    # No warning that a standard error is above `tol` either
+    for unit in (2.0**-10, 2.0**10):
+        for found, own in zip(answers(unit), expected):
+            np.testing.assert_allclose(found, own, rtol=1e-12)
+
+
 def test_predictions_depend_on_the_row_and_the_seed_alone(numbers, monkeypatch):
     X, y = numbers
     model = regressor(KNeighborsRegressor()).fit(X, y)

@@ -155,7 +155,7 @@ class StackedAnswersMixin:
     def _expect_roughly(self, models, cells):
         """Estimate the expected predictions of some models from few draws."""
         response = Response(models, self._responses[0], self._to_table)
-        budget = DrawBudget(STACKING_DRAWS, self.tol, self._scale, self._seed, self.n_jobs)
+        budget = self._draw_budget(self._responses[0], STACKING_DRAWS, self.tol)
         expected = ExpectedResponse(response, self.circuit_, budget)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # predict warns of impossible rows
@@ -192,9 +192,9 @@ class ExpectedPredictionMixin(
     """Fit clones of a model and a density of the rows; compute expectations of the predictions.
 
     A subclass defines ``_default_estimator(y)``, ``_check_targets(y, X)`` (the target as columns
-    (n, k) of numbers or codes, and a mask of the columns of codes), ``_answer_scale(models, y)``
-    (the unit of errors for each output), and ``_responses`` (the methods of the model that can be
-    used, in order of preference).
+    (n, k) of numbers or codes, and a mask of the columns of codes), ``_answer_scales(models, y)``
+    (by method, the unit of errors for each output), and ``_responses`` (the methods of the model
+    that can be used, in order of preference).
 
     Parameters
     ----------
@@ -347,7 +347,7 @@ class ExpectedPredictionMixin(
             self._rows(encoded),
         )
         # In units of the target's variance, so that the costs of columns have one scale
-        return values / np.mean(np.square(self._scale)) if uncertainty is VARIANCE else values
+        return values / np.mean(np.square(self._scale_of(method))) if uncertainty is VARIANCE else values
 
     # ------------------------------------------------------------------ fit
 
@@ -439,7 +439,7 @@ class ExpectedPredictionMixin(
             lambda cells: [model.predict(decode(cells)) for model in models], encoded, self._schema
         )
         with noting_draws():
-            self._scale = self._answer_scale(models, y)
+            self._scales = self._answer_scales(models, y)
         self.estimator_ = models[0]
         self.estimators_ = models
         self._find_closed_forms()
@@ -673,7 +673,7 @@ class ExpectedPredictionMixin(
         """The expected response of a method of the models."""
         # An error of the expectation enters the stack with this factor
         tol = self.tol / self._expectation_slope(method)
-        budget = DrawBudget(self.n_draws, tol, self._scale, self._seed, self.n_jobs)
+        budget = self._draw_budget(method, self.n_draws, tol)
         return ExpectedResponse(
             Response(self.estimators_, method, self._to_table),
             self.circuit_,
@@ -682,6 +682,13 @@ class ExpectedPredictionMixin(
             draws_only=self.method == "draws",
             max_terms=np.inf if self.method == "exact" else TERMS_PER_DRAW * budget.n_needed,
         )
+
+    def _draw_budget(self, method, n_draws, tol):
+        return DrawBudget(n_draws, tol, self._scale_of(method), self._seed, self.n_jobs)
+
+    def _scale_of(self, method):
+        """Unit of the errors of a method of the models; probabilities have one of their own."""
+        return self._scales.get(method, 1.0)
 
     def _or_without_evidence(self, answer, rows):
         """Answer for rows; those with impossible evidence under the marginal distribution."""
