@@ -59,9 +59,9 @@ class Adam:
 Function = Callable[[FloatArray], FloatArray]
 Difference = tuple[FloatArray, FloatArray, FloatArray]
 
-# Number of steps and of differences that are remembered, factors of steps that fail and of those
-# along which the density is not concave.
-N_STEPS, MEMORY, SHORTER, LONGER = 80, 8, 0.3, 3.0
+# Number of steps and of differences that are remembered, length of the first step, factors of steps
+# that fail and of those along which the density is not concave.
+N_STEPS, MEMORY, FIRST_MOVE, SHORTER, LONGER = 80, 8, 0.01, 0.3, 3.0
 # Squared distance from a mode, in units of its curvature, at which ascents end, and within which
 # two ends are the same mode; Newton steps from an end that only seemed to be one.
 ARRIVED, SAME, N_POLISHED = 1e-6, 0.5, 10
@@ -138,7 +138,9 @@ def ascend(
     x, slopes = starts[rows], slopes[rows]
     # Steps, changes of slopes (n, d) and rates (n,), the oldest first; a rate of zero is not used.
     memory: list[Difference] = []
-    scales, lengths, is_concave = np.ones(len(x)), np.ones(len(x)), np.ones(len(x), dtype=bool)
+    scales, is_concave = np.ones(len(x)), np.ones(len(x), dtype=bool)
+    # A first step that only shows the curvature: longer ones leave the surroundings of narrow modes
+    lengths = np.minimum(1.0, FIRST_MOVE / np.maximum(np.linalg.norm(slopes, axis=1), 1e-300))
     for _ in range(n_steps):
         move = _direction(slopes, memory, scales)
         rise = _products(move, slopes)

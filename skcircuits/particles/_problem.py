@@ -19,7 +19,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from skcircuits.numerics._arrays import log_probs_at, scores_at, spread_rows
-from skcircuits.numerics._optimization import ascend, gather, separate_parts
+from skcircuits.numerics._optimization import Modes, ascend, gather, separate_parts
 from skcircuits.parallel import row_slices
 from skcircuits.particles._diagnosis import (
     LOOKS,
@@ -72,6 +72,9 @@ N_CONCAVE = 3
 # Numbers of particles and of points around them from which ascents start, the latter such that they
 # have at most so many coordinates in all; range of widths, in standard deviations of the particles.
 N_NEAR, N_FAR, MIN_FAR, MAX_SIZE, WIDTHS = 30, 200, 20, 5e3, (1.0, 100.0)
+# Numbers of such points whose scores alone are computed, with so many coordinates in all, and of
+# those among them from which ascents start: no known mode explains their scores to this accuracy.
+N_SEEN, SEEN_SIZE, N_UNEXPLAINED, EXPLAINED = 5_000, 5e4, 100, 0.1
 # Where ascents start on the line from one mode to another.
 FRACTIONS = 0.25, 0.5, 0.75
 # Number of chains that are followed from part to part of a density, the probability from which on
@@ -470,8 +473,9 @@ class SVGDProblem:
             return None
         rng = np.random.default_rng(0)
         draws = found.inverse_transform(rng.standard_normal(particles.shape))
-        # The points around are those where ascents to modes would start
-        points = np.concatenate([draws, points_around(particles, found, rng)])
+        # The points around are those from which ascents to modes would start
+        around = points_around(particles, found, rng), many_points_around(particles, found, rng)
+        points = np.concatenate([draws, *around])
         units = np.sqrt(found.variances)
         with np.errstate(all="ignore"):
             moved = found.smooth(self.score(points)) / units
@@ -503,6 +507,9 @@ class SVGDProblem:
         particles, rng = particles.astype(np.float64), np.random.default_rng(0)
         scales = DiagonalMetric.of_particles(particles) if metric is None else metric
         target, starts = self._transformed(scales), points_around(particles, scales, rng)
+        seen = many_points_around(particles, scales, rng.spawn(1)[0])
+        with np.errstate(all="ignore"):
+            scores = self.score(seen)
         n_known, draws = 0, None
         while True:
             modes = target.modes(starts)
@@ -516,8 +523,8 @@ class SVGDProblem:
             if draws is None:
                 break
             # A narrow mode may lie between others, and draws of unexpected weight near one.
-            between = points_between(modes.centers)
-            starts = np.concatenate([modes.centers, between, draws.heaviest])
+            between, others = points_between(modes.centers), unexplained(seen, scores, modes)
+            starts = np.concatenate([modes.centers, between, others, draws.heaviest])
         return None if draws is None else diagnose_by_draws(self.score, particles, draws, rng)
 
     def _sparse_metric(
@@ -563,13 +570,41 @@ def points_around(
     particles: FloatArray, metric: CoordinateMetric, rng: np.random.Generator
 ) -> FloatArray:
     """Particles, and points in all directions around them, near and far."""
-    d = particles.shape[1]
-    n_far = int(np.clip(MAX_SIZE / d, MIN_FAR, N_FAR))
+    n_far = int(np.clip(MAX_SIZE / particles.shape[1], MIN_FAR, N_FAR))
     chosen = spread_rows(len(particles), min(N_NEAR, n_far))
+    return np.concatenate([particles[chosen], _points_far_from(particles, metric, n_far, rng)])
+
+
+def many_points_around(
+    particles: FloatArray, metric: CoordinateMetric, rng: np.random.Generator
+) -> FloatArray:
+    """Points in all directions around particles, more than ascents could start from."""
+    n = int(min(N_SEEN, SEEN_SIZE / particles.shape[1]))
+    return _points_far_from(particles, metric, n, rng)
+
+
+def _points_far_from(
+    particles: FloatArray, metric: CoordinateMetric, n: int, rng: np.random.Generator
+) -> FloatArray:
+    """Points in all directions around the mean of particles, near and far."""
     low, high = np.log(WIDTHS)
-    widths = np.exp(rng.uniform(low, high, (n_far, 1)))
-    noise = metric.stretch(rng.standard_normal((n_far, d)))
-    return np.concatenate([particles[chosen], particles.mean(axis=0) + widths * noise])
+    widths = np.exp(rng.uniform(low, high, (n, 1)))
+    noise = metric.stretch(rng.standard_normal((n, particles.shape[1])))
+    return np.asarray(particles.mean(axis=0) + widths * noise)
+
+
+def unexplained(points: FloatArray, scores: FloatArray, modes: Modes) -> FloatArray:
+    """Points, of (n, d), whose scores are least those of Gaussians around the modes."""
+    errors = np.full(len(points), np.inf)
+    for center, root in zip(modes.centers, modes.roots):
+        with np.errstate(all="ignore"):
+            away = np.linalg.solve(root, (points - center).T)
+            # Where a Gaussian around the mode decides, its score leads back to the mode
+            error = np.linalg.norm(away + root.T @ scores.T, axis=0)
+            errors = np.fmin(errors, error / np.linalg.norm(away, axis=0))
+    errors[~np.isfinite(errors)] = 0.0
+    worst = np.argsort(-errors, kind="stable")[:N_UNEXPLAINED]
+    return points[worst[errors[worst] > EXPLAINED]]
 
 
 def points_between(centers: FloatArray) -> FloatArray:

@@ -208,7 +208,7 @@ class Row:
     def __init__(self, d):
         way = np.eye(d)[0]
         means = np.outer([-8.0, 0.0, 8.0], way)
-        scales = np.ones((3, d)) * [[1.0], [0.4], [1.0]]
+        scales = np.ones((3, d)) * [[1.0], [0.3], [1.0]]
         self.mixture = Mixture([0.4, 0.2, 0.4], means, scales)
 
     def log_prob_unnormalized(self, X):
@@ -226,6 +226,37 @@ def test_a_narrow_mode_between_others_is_found():
     assert len(modes_of(row.grad_log_prob, particles).centers) == 2
     found = SVGDProblem(row, 20).diagnose(particles, None, False)
     np.testing.assert_allclose(np.sort(found.draws.fractions), [0.2, 0.4, 0.4], atol=0.03)
+    assert found.is_wrong
+
+
+class Pair:
+    """A wide mode at zero and a narrower one, to which few directions lead."""
+
+    def __init__(self, d, width):
+        self.center = np.full(d, 10.0 / np.sqrt(d))
+        self.mixture = Mixture([0.5, 0.5], [np.zeros(d), self.center], [[1.0] * d, [width] * d])
+
+    def log_prob_unnormalized(self, X):
+        return self.mixture.log_prob(X)
+
+    def grad_log_prob(self, X):
+        return self.mixture.score(X)
+
+
+def test_ascents_do_not_jump_away_from_narrow_modes():
+    pair = Pair(4, 0.5)
+    ends = ascend(pair.grad_log_prob, 1.4 * pair.center[None]).ends
+    np.testing.assert_allclose(ends, pair.center[None], atol=1e-2)
+
+
+@pytest.mark.parametrize(("d", "width"), [(14, 0.7), (20, 0.85)])
+def test_a_mode_that_few_of_many_points_lead_to_is_found(d, width):
+    pair, particles = Pair(d, width), normal_particles(d)
+    assert len(modes_of(pair.grad_log_prob, particles).centers) == 1
+    problem = SVGDProblem(pair, d)
+    assert problem.gaussian(particles) is None
+    found = problem.diagnose(particles, None, False)
+    np.testing.assert_allclose(found.draws.fractions, 0.5, atol=0.03)
     assert found.is_wrong
 
 

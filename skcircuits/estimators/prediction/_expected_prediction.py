@@ -346,8 +346,10 @@ class ExpectedPredictionMixin(
             ),
             self._rows(encoded),
         )
+        if uncertainty is ENTROPY:
+            return values
         # In units of the target's variance, so that the costs of columns have one scale
-        return values / np.mean(np.square(self._scale_of(method))) if uncertainty is VARIANCE else values
+        return values / np.mean(np.square(self._scale_of(method)))
 
     # ------------------------------------------------------------------ fit
 
