@@ -105,7 +105,7 @@ def prior_of_column(column, maps):
 def beside_forests(turn, answers, column_weights, forests, completed):
     """Answers of two: of experts averaged by weights (K, d), and of forests as far as they know."""
     table, is_missing = turn.table, turn.is_missing
-    is_number, found = table.cardinalities == 0, []
+    is_number, ranks, found = table.cardinalities == 0, forests.ranks(completed), []
     # Forests answer by one mean of a number, and by as many probabilities as there are categories
     for hidden, columns, each, places in (
         (turn.hidden_numbers, np.flatnonzero(is_number), answers.means, None),
@@ -117,7 +117,7 @@ def beside_forests(turn, answers, column_weights, forests, completed):
         for index, j in enumerate(columns.tolist()):
             rows = np.flatnonzero(hidden[:, index])
             if j in forests.trees and len(rows):
-                own, known = forests.answers(j, completed[rows], is_missing[rows])
+                own, known = forests.answers(j, ranks[rows], is_missing[rows])
                 own = own[np.arange(len(rows)), 0 if places is None else places[rows, index]]
                 both[rows, index] += known * (own - both[rows, index])
         found.append(np.column_stack([average, both[hidden]]))

@@ -219,12 +219,14 @@ class Forests:
     categories is the density p P of a row, which predicts the expectation of P under p. Here that
     is P at the means and modes of p, as are the means that forests predict of numbers.
 
-    `trees`: by column; `units`: least number and range of each, which are 0 and 1 to trees, whose
+    `trees`: by column; `importances` (d,): how far splits on each column reduce impurity, by column
+    that is predicted; `units`: least number and range of each, which are 0 and 1 to trees, whose
     errors neither vanish nor overflow then; `limits`: increasing numbers of each column, among
     which cells have ranks; `weights`: of forests in the average with densities, by column.
     """
 
     trees: dict[int, list[ExtraTreeRegressor]]
+    importances: dict[int, np.ndarray]
     units: dict[int, tuple[float, float]]
     limits: list[np.ndarray]
     weights: dict[int, float]
@@ -236,10 +238,10 @@ class Forests:
         `sizes`: numbers of categories of these columns, 0 for numbers; `n_trees`: of all forests
         together.
         """
-        forests = cls({}, {}, [_limits(own) for own in rows.X.T], weights or {})
+        forests = cls({}, {}, {}, [_limits(own) for own in rows.X.T], weights or {})
         # A generator of its own takes a fifth of the time of each tree
         random_state = np.random.RandomState(seed)
-        ranks = forests._ranks(completed)
+        ranks = forests.ranks(completed)
         each = int(np.clip(n_trees // max(1, len(sizes)), *_TREES_OF_EACH))
         for j, size in sizes.items():
             known = np.flatnonzero(~np.isnan(rows.X[:, j]))
@@ -263,6 +265,8 @@ class Forests:
                     )
                     for _ in range(each)
                 ]
+                importances = [tree.feature_importances_ for tree in forests.trees[j]]
+                forests.importances[j] = np.mean(importances, axis=0)
         return forests
 
     @classmethod
@@ -282,32 +286,33 @@ class Forests:
 
     def averaged(self, means, tables, completed, is_missing):
         """Means (n, d) and tables {column: (m, k)} of missing cells, averaged with the forests'."""
-        means, tables = means.copy(), dict(tables)
+        means, tables, ranks = means.copy(), dict(tables), self.ranks(completed)
         for j, weight in self.weights.items():
             rows = np.flatnonzero(is_missing[:, j])
             if j not in self.trees or not len(rows):
                 continue
-            own, known = self.answers(j, completed[rows], is_missing[rows])
+            own, known = self.answers(j, ranks[rows], is_missing[rows])
             if j in tables:
                 tables[j] = tables[j] + weight * known[:, None] * (own - tables[j])
             else:
                 means[rows, j] += weight * known * (own[:, 0] - means[rows, j])
         return means, tables
 
-    def answers(self, column, completed, is_missing):
+    def answers(self, column, ranks, is_missing):
         """Probabilities (n, k) or means (n, 1) of a column, and how far they count (n,).
 
+        `ranks` (n, d): those of completed rows.
         Trees count as much as the columns that are known, by the impurity that splits reduce: the
         mean of a missing number may be far from all its probable values.
         """
-        cells = _without(self._ranks(completed), column)
-        trees = self.trees[column]
-        own = np.mean([tree.predict(cells, check_input=False) for tree in trees], axis=0)
-        importances = np.mean([tree.feature_importances_ for tree in trees], axis=0)
+        cells = _without(ranks, column)
+        # The checks of estimators take longer than answers about few rows
+        own = np.mean([tree.tree_.predict(cells) for tree in self.trees[column]], axis=0)
         low, width = self.units[column]
-        return low + width * own.reshape(len(cells), -1), ~is_missing @ importances
+        return low + width * own.reshape(len(cells), -1), ~is_missing @ self.importances[column]
 
-    def _ranks(self, completed):
+    def ranks(self, completed):
+        """Ranks (n, d) of the cells of completed rows, which trees split."""
         # Floats of trees have 24 bits, and random thresholds are uniform
         columns = zip(self.limits, completed.T, strict=True)
         return np.column_stack([np.searchsorted(*own) for own in columns]).astype(np.float32)

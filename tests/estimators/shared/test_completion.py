@@ -119,7 +119,7 @@ def test_forests_know_interactions_and_thresholds():
     for column in (1, 2):
         is_missing = np.arange(3)[None] == np.full((300, 1), column)
         hidden = np.where(is_missing, 0.0, fresh)
-        own, known = forests.answers(column, hidden, is_missing)
+        own, known = forests.answers(column, forests.ranks(hidden), is_missing)
         np.testing.assert_allclose(own.sum(axis=1), 1.0)
         # all other columns are known
         np.testing.assert_allclose(known, 1.0)
@@ -132,7 +132,7 @@ def test_forests_count_as_much_as_the_columns_that_they_know():
     forests = Forests.grow(X, rows, {2: 2}, 40, seed=0, weights={2: 0.5})
     is_missing = np.array([[False, False, True], [True, False, True], [True, True, True]])
     cells = np.array([[1.0, 1.0, 0.0]] * 3)
-    (own, *_), known = forests.answers(2, cells, is_missing)
+    (own, *_), known = forests.answers(2, forests.ranks(cells), is_missing)
     assert own[0] > 0.95
     assert known[0] == pytest.approx(1.0)
     assert 0.02 < known[1] < 0.9
@@ -151,7 +151,7 @@ def test_forests_predict_means_of_numbers():
     forests = Forests.grow(X, TrainingRows(X, np.ones(400)), {3: 0}, 40, seed=0, weights={3: 0.5})
     is_missing = np.zeros((400, 4), dtype=bool)
     is_missing[:300, 3] = True
-    own, known = forests.answers(3, X, is_missing)
+    own, known = forests.answers(3, forests.ranks(X), is_missing)
     np.testing.assert_allclose(known, 1.0)
     assert np.std(own[:, 0] - X[:, 3]) < 1.0
     means, _ = forests.averaged(np.zeros_like(X), {}, X, is_missing)
@@ -167,7 +167,7 @@ def test_forests_do_not_depend_on_units_of_numbers():
     for unit in (1.0, 1e300, 1e-300):
         scaled = X * [unit, 1.0, 1.0]
         forests = Forests.grow(scaled, TrainingRows(scaled, np.ones(200)), {2: 2}, 10, seed=0)
-        answers.append(forests.answers(2, scaled, is_missing)[0])
+        answers.append(forests.answers(2, forests.ranks(scaled), is_missing)[0])
     np.testing.assert_array_equal(answers[1], answers[0])
     np.testing.assert_array_equal(answers[2], answers[0])
 
@@ -180,9 +180,9 @@ def test_rounding_does_not_move_completed_cells_to_other_leaves():
     completed = np.where(np.isnan(rows.X), [0.1, 0.0, 1.0, 0.0], rows.X)
     forests = Forests.grow(completed, rows, {2: 2}, 10, seed=0)
     is_missing = np.isnan(rows.X)
-    own, _ = forests.answers(2, completed, is_missing)
+    own, _ = forests.answers(2, forests.ranks(completed), is_missing)
     for rounding in (-1e-15, 1e-15):
-        other, _ = forests.answers(2, completed + rounding * is_missing, is_missing)
+        other, _ = forests.answers(2, forests.ranks(completed + rounding * is_missing), is_missing)
         np.testing.assert_array_equal(other, own)
 
 
@@ -204,7 +204,7 @@ def test_leaves_of_forests_have_the_weight_of_three_rows():
     for unit in (1.0, 2.0**20):
         rows = TrainingRows(X, unit * weight)
         forests = Forests.grow(X, rows, {2: 2}, 10, seed=0)
-        ranks = np.column_stack([*forests._ranks(X).T[:2], np.zeros(200)]).astype(np.float32)
+        ranks = np.column_stack([*forests.ranks(X).T[:2], np.zeros(200)]).astype(np.float32)
         for tree in forests.trees[2]:
             leaves = np.bincount(tree.apply(ranks), counts)
             least = leaves[tree.tree_.children_left < 0].min()
@@ -216,12 +216,11 @@ def test_leaves_of_forests_have_the_weight_of_three_rows():
 def test_forests_predict_numbers_in_any_unit(unit, origin):
     X = with_exclusive_or(200)
     is_missing = np.arange(3)[None] == np.full((200, 1), 2)
-    plain, other = (
-        Forests.grow(cells, TrainingRows(cells, np.ones(200)), {2: 0}, 10, seed=0).answers(
-            2, cells, is_missing
-        )
-        for cells in (X, origin + unit * X)
-    )
+    answers = []
+    for cells in (X, origin + unit * X):
+        forests = Forests.grow(cells, TrainingRows(cells, np.ones(200)), {2: 0}, 10, seed=0)
+        answers.append(forests.answers(2, forests.ranks(cells), is_missing))
+    plain, other = answers
     np.testing.assert_allclose(other[0], origin + unit * plain[0], rtol=1e-12)
     np.testing.assert_allclose(other[1], plain[1])
 
@@ -232,7 +231,7 @@ def test_forests_of_constant_columns_and_of_columns_without_cells():
     forests = Forests.grow(np.nan_to_num(X), rows, {0: 1, 1: 2, 2: 0, 4: 0}, 10, seed=0)
     assert list(forests.trees) == [0, 4]
     for column, only in ((0, 1.0), (4, 7.0)):
-        own, known = forests.answers(column, np.nan_to_num(X), np.isnan(X))
+        own, known = forests.answers(column, forests.ranks(np.nan_to_num(X)), np.isnan(X))
         np.testing.assert_array_equal(own, only)
         np.testing.assert_array_equal(known, 0.0)
 
