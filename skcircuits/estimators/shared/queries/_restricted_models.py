@@ -259,7 +259,8 @@ def _parts_of(j, totals, plan, evidence, schema):
     if is_summed or ends[1] - ends[0] < MAX_INTEGERS:
         # An integer column of a continuous model: the numbers that round to each integer
         first, last = ends
-        values = np.arange(first, max(first, last) + 1.0)
+        # Beyond 2^53 not every integer is a float
+        values = np.unique(np.arange(first, max(first, last) + 1.0))
         lower, upper = values, values
     else:
         cells = [
