@@ -268,8 +268,7 @@ class _Exact:
         starts = np.cumsum(counts) - counts
         values = first[source] + np.arange(len(source)) - starts[source]
         divided = evidence.rows(source)
-        ends = divided.box.lower[:, variable], divided.box.upper[:, variable]
-        ends[0][:], ends[1][:] = around_integers(values)
+        divided.box.lower[:, variable], divided.box.upper[:, variable] = around_integers(values)
         return _Exact(self._plan, divided, self._restrict)
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
@@ -403,10 +402,8 @@ def _integer_rows(
     evidence = known.rows(np.zeros(len(kept), dtype=np.intp))
     low, high = evidence.box.lower, evidence.box.upper
     ends = around_integers(values[kept])
-    low[:, outer], high[:, outer] = (
-        np.fmax(low[:, outer], ends[0]),
-        np.fmin(high[:, outer], ends[1]),
-    )
+    low[:, outer] = np.fmax(low[:, outer], ends[0])
+    high[:, outer] = np.fmin(high[:, outer], ends[1])
     if inner >= 0:
         low[:, inner] = np.fmax(low[:, inner], np.where(np.isinf(lower), np.nan, lower)[kept])
         high[:, inner] = np.fmin(high[:, inner], np.where(np.isinf(upper), np.nan, upper)[kept])
@@ -515,18 +512,26 @@ class _Slices:
         ends = _neighbours(_seen_from_outer(self.rows, outer, inner).edges(LENGTH))
         values = self._panel_values(ends, outer.atoms)
         for _ in range(MAX_HALVINGS):
-            rough = is_rough(ends, values)
+            rough = is_rough(ends, values, self._rounding(outer, inner))
             # Halves would only follow the rounding errors of what is too small
-            if not rough.any() or not self._is_enough(values + log_weights(ends)):
+            if not rough.any() or not self._is_enough(
+                values + np.log(np.diff(ends) * _WEIGHTS / 2.0)
+            ):
                 break
             low, high = ends[rough].T
             middles = (low + high) / 2.0
             halves = np.concatenate([np.stack([low, middles], 1), np.stack([middles, high], 1)])
             ends = np.concatenate([ends[~rough], halves])
-            halved = self._panel_values(halves, outer.atoms)
-            values = np.concatenate([values[~rough], halved])
+            values = np.concatenate([values[~rough], self._panel_values(halves, outer.atoms)])
         rule = Rules([Panels(ends, outer.atoms, [np.nan]), Atoms(outer.atoms[:, None])])
         return rule, np.append(values, self._log_density(outer.atoms[:, None]))
+
+    def _rounding(self, outer: Breakpoints, inner: Breakpoints) -> float:
+        """Relative error of masses of intervals whose ends move with the outer variable."""
+        rows = self.rows[self.rows[:, :2].all(axis=1)]
+        sizes = [np.abs([*own.points, *own.atoms]).max(initial=1e-290) for own in (outer, inner)]
+        errors = np.finfo(float).eps * (np.abs(rows[:, :2]) @ sizes)
+        return float((errors / np.maximum(rows[:, 3] - rows[:, 2], errors)).max(initial=0.0))
 
     def _panel_values(self, ends: FloatArray, atoms: FloatArray) -> FloatArray:
         """Log densities at the nodes of panels, (p, N_NODES)."""
@@ -586,15 +591,14 @@ class _Slices:
 
     def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draw the outer variables, then all others given them, n rows."""
-        log_mass = self.log_mass
         masses = np.zeros(len(self._rule.weights))
-        masses[self._kept] = np.exp(log_mass - log_mass.max())
+        masses[self._kept] = np.exp(self.log_mass - self.log_mass.max())
         values = self._rule.draw(masses, n, rng)
         possible, evidence = self._at(values)
         # Rounding at the end of a panel may give an empty interval: the best node replaces it
         lost = np.setdiff1d(np.arange(n), possible)
         if len(lost):
-            values[lost] = self.circuit.evidence.X[int(log_mass.argmax()), self._outer]
+            values[lost] = self.circuit.evidence.X[int(self.log_mass.argmax()), self._outer]
             possible, evidence = self._at(values)
         return RestrictedCircuit(self._plan, evidence).sample(np.ones(n, dtype=int), rng)
 
@@ -836,15 +840,10 @@ def _beside(nodes: FloatArray, atoms: FloatArray) -> FloatArray:
     return np.where(np.isin(nodes, atoms), np.nextafter(nodes, np.inf), nodes)
 
 
-def is_rough(ends: FloatArray, values: FloatArray) -> BoolArray:
-    """In which panels (p, 2) the density of values (p, N_NODES) is no polynomial of its nodes."""
+def is_rough(ends: FloatArray, values: FloatArray, error: float) -> BoolArray:
+    """In which panels (p, 2) values (p, N_NODES) with an error are no polynomial of the nodes."""
     density = np.exp(values - values.max(initial=-1e300))
     widths = np.diff(ends)[:, 0]
     last = np.abs(density @ _LAST_COEFFICIENTS).max(axis=1) * widths
     total = (density @ _WEIGHTS) @ widths / 2.0
-    return (last > TOLERANCE * total) & (widths > 1e-12 * np.abs(ends).max(axis=1))
-
-
-def log_weights(ends: FloatArray) -> FloatArray:
-    """Logs of the weights of the nodes of panels (p, 2), (p, N_NODES)."""
-    return np.log(np.diff(ends) * _WEIGHTS / 2.0)
+    return (last > max(TOLERANCE, error) * total) & (widths > 1e-12 * np.abs(ends).max(axis=1))

@@ -342,6 +342,18 @@ def test_transformed_columns_with_bounds_beside_a_comparison(end):
     assert_allclose(np.exp(beside.log_mass()[0] - height), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("width", [1e-7, 1e-10, 1e-12, 1e-14])
+def test_nodes_do_not_follow_the_rounding_of_narrow_intervals(width):
+    circuit = Circuit(Product([Gaussian(0, 2.0, 1.0), Gaussian(1, -1.0, 2.0)]))
+    result = given(circuit, ((1.0, 1.0), 3.0, 3.0 + width))
+    (slices,) = result.rows.parts
+    assert len(slices.circuit.evidence) < 1000
+    # Given that both sum up to three, the first one is normal with mean 2.4 and variance .8
+    mean, variance = result.moments()
+    error = max(1e-9, 1e-15 / width)
+    assert_allclose([mean[0, 0], variance[0, 0]], [2.4, 0.8], rtol=error, atol=0.1 * width)
+
+
 def test_nodes_do_not_multiply_with_components():
     units = [
         JohnsonGaussian([0, 1], [0.1 * k, -0.01 * k], np.eye(2), [0.0, 0.0], [1.0, 0.5])
