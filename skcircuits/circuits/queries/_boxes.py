@@ -42,7 +42,12 @@ from skcircuits.circuits.inputs.restriction import (
     RestrictedLayer,
     restrict,
 )
-from skcircuits.circuits.inputs.restriction._evidence import NO_COLUMNS, Feature
+from skcircuits.circuits.inputs.restriction._evidence import (
+    NO_COLUMNS,
+    Breakpoints,
+    Feature,
+    breakpoints,
+)
 from skcircuits.circuits.queries._completion import (
     BATCH_DRAWS,
     SEARCH_BUFFERS,
@@ -473,3 +478,30 @@ class _Batch:
             run_steps([step], values, "max", plan.weights)
             units = np.flatnonzero(is_out[step.units]) + step.units.start
             values[units] = self.values[units]
+
+
+def around_integers(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Closed intervals of the numbers that round to integers; ties round to even integers."""
+    return np.nextafter(values - 0.5, np.inf), np.nextafter(values + 0.5, -np.inf)
+
+
+def integer_range(plan: Plan, known: Evidence, variable: int) -> tuple[float, float]:
+    """Integers that a variable may round to, except for masses below rounding errors."""
+    first, last = integer_ranges(plan, known, variable)
+    return float(first[0]), float(last[0])
+
+
+def integer_ranges(plan: Plan, known: Evidence, variable: int) -> tuple[FloatArray, FloatArray]:
+    """The same for each row of evidence."""
+    marks = breakpoints_of(plan, variable)
+    ends = np.concatenate([marks.points, marks.atoms])
+    low, high = known.bounds(variable)
+    # Bounds around integers end half-way between two integers
+    first = np.maximum(np.round(ends.min()), np.ceil(low))
+    return first, np.minimum(np.round(ends.max()), np.floor(high))
+
+
+def breakpoints_of(plan: Plan, variable: int) -> Breakpoints:
+    """How to integrate all densities of a variable."""
+    found = [breakpoints(layer, variable) for _, layer in plan.inputs if variable in layer.scopes]
+    return Breakpoints.merge(found)

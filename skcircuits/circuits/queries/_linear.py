@@ -29,10 +29,17 @@ from skcircuits.circuits.inputs.restriction._evidence import (
     LEAST_MASS,
     Breakpoints,
     Feature,
-    breakpoints,
 )
 from skcircuits.circuits.inputs.restriction._gaussians import can_bound_forms, restrict_forms
-from skcircuits.circuits.queries._boxes import RestrictedCircuit, Restriction, feature_means
+from skcircuits.circuits.queries._boxes import (
+    RestrictedCircuit,
+    Restriction,
+    around_integers,
+    breakpoints_of,
+    feature_means,
+    integer_range,
+    integer_ranges,
+)
 from skcircuits.exceptions import CircuitPropertyError, must
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import draw_from_nodes
@@ -260,7 +267,7 @@ class _Exact:
     def at_integers(self, variable: int) -> _Exact:
         """Rows that are divided at the integers of a variable, unless these are many."""
         evidence = self.circuit.evidence
-        first, last = _integer_ranges(self._plan, evidence, variable)
+        first, last = integer_ranges(self._plan, evidence, variable)
         counts = np.maximum(last - first + 1.0, 0.0)
         if counts.sum() > MAX_PAIRS:
             return self
@@ -431,27 +438,6 @@ def _between(
     return around_integers(first)[0], around_integers(last)[1]
 
 
-def around_integers(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Closed intervals of the numbers that round to integers; ties round to even integers."""
-    return np.nextafter(values - 0.5, np.inf), np.nextafter(values + 0.5, -np.inf)
-
-
-def integer_range(plan: Plan, known: Evidence, variable: int) -> tuple[float, float]:
-    """Integers that a variable may round to, except for masses below rounding errors."""
-    first, last = _integer_ranges(plan, known, variable)
-    return float(first[0]), float(last[0])
-
-
-def _integer_ranges(plan: Plan, known: Evidence, variable: int) -> tuple[FloatArray, FloatArray]:
-    """The same for each row of evidence."""
-    marks = _breakpoints(plan, variable)
-    ends = np.concatenate([marks.points, marks.atoms])
-    low, high = known.bounds(variable)
-    # Bounds around integers end half-way between two integers
-    first = np.maximum(np.round(ends.min()), np.ceil(low))
-    return first, np.minimum(np.round(ends.max()), np.floor(high))
-
-
 def _one_variable(plan: Plan, known: Evidence, bounds: list[LinearBound]) -> _Exact:
     """Bounds on a single variable, after observed values were put in."""
     lower, upper = known.box.lower.copy(), known.box.upper.copy()
@@ -471,7 +457,7 @@ class _Slices:
         self, plan: Plan, known: Evidence, variables: list[int], bounds: list[LinearBound]
     ) -> None:
         self._plan, self._known = plan, known
-        marks = {v: _breakpoints(plan, v) for v in variables}
+        marks = {v: breakpoints_of(plan, v) for v in variables}
         # The ends of its interval have kinks at its breakpoints, so the last one has fewest of them
         *self._outer, self._inner = sorted(variables, key=lambda v: -len(marks[v].edges()))
         columns = [*self._outer, self._inner]
@@ -665,12 +651,6 @@ def _divided(ends: FloatArray, slopes: FloatArray) -> FloatArray:
     """Intersections with lines of non-zero slope."""
     used = slopes != 0.0
     return ends[used] / slopes[used]
-
-
-def _breakpoints(plan: Plan, variable: int) -> Breakpoints:
-    """How to integrate all densities of a variable."""
-    found = [breakpoints(layer, variable) for _, layer in plan.inputs if variable in layer.scopes]
-    return Breakpoints.merge(found)
 
 
 class Rule(Protocol):

@@ -9,8 +9,13 @@ import numpy as np
 from scipy.special import softmax
 
 from skcircuits.circuits.inputs import Box
-from skcircuits.circuits.queries._boxes import Evidence, RestrictedCircuit
-from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit, integer_range
+from skcircuits.circuits.queries._boxes import (
+    Evidence,
+    RestrictedCircuit,
+    breakpoints_of,
+    integer_range,
+)
+from skcircuits.circuits.queries._linear import LinearBound, LinearCircuit
 from skcircuits.circuits.queries._scored import MAX_DEGREE, ScoredCircuit, Scores
 from skcircuits.estimators.shared.queries._quantiles import ColumnUnderConditions
 from skcircuits.exceptions import CircuitPropertyError, must
@@ -26,6 +31,8 @@ _MAX_JOINT_STATES = 1024
 # Integers that a box is divided at for moments. Where a column spreads over more, rounding moves
 # its mean by less than a ten-thousandth of its standard deviation.
 MAX_INTEGERS = 256
+# Intervals of sums, relative to the numbers summed, in which rounding decides what is inside
+_ROUNDING = 1e-12
 
 
 def as_box(boxes):
@@ -164,13 +171,46 @@ def _linear(plan, evidence, totals, schema):
         what = "counts and sums of continuous columns"
         condition = "not be combined in one condition"
         raise CircuitPropertyError(must(what, condition, way_out))
+    integers = frozenset(np.flatnonzero(schema.is_integral & ~schema.is_categorical).tolist())
+    integers -= plan.cardinalities.keys()
     alternatives = [
-        (known, bounds)
+        (at_points, bounds)
         for known, numbers in _joint_states(plan, evidence, totals, schema)
         for bounds in _interval_bounds(totals, numbers)
+        for at_points in _at_point_masses(plan, known, bounds, integers)
     ]
-    integers = np.flatnonzero(schema.is_integral & ~schema.is_categorical).tolist()
-    return LinearCircuit(plan, alternatives, frozenset(integers) - plan.cardinalities.keys())
+    return LinearCircuit(plan, alternatives, integers)
+
+
+def _at_point_masses(plan, known, bounds, integers):
+    """The evidence at each combination of point masses at which sums equal the numbers that they
+    must equal. Sums of other continuous columns do so with probability zero.
+    """
+    equations = [own for own in bounds if _is_equation(plan, own)]
+    columns = {j for own in equations for j in own.factors} - integers
+    free = sorted(j for j in columns if np.isnan(known.X[0, j]))
+    atoms = []
+    for j in free:
+        low, high = known.bounds(j)
+        own = breakpoints_of(plan, j).atoms
+        atoms.append(own[(own >= low) & (own <= high)])
+    cells = np.tile(known.X, (prod(map(len, atoms)), 1))
+    for j, own in zip(free, np.meshgrid(*atoms)):
+        cells[:, j] = own.ravel()
+    for own in equations:
+        total = cells[:, list(own.factors)] @ list(own.factors.values())
+        # Integers are unknown yet, and give NaN
+        cells = cells[~((total < own.lower) | (total > own.upper))]
+    return [replace(known, X=row[None]) for row in cells]
+
+
+def _is_equation(plan, bound):
+    """Whether a sum must equal a number, up to rounding."""
+    size = max(abs(bound.lower), abs(bound.upper))
+    for j, factor in bound.factors.items():
+        marks = breakpoints_of(plan, j)
+        size += abs(factor) * np.abs([*marks.points, *marks.atoms]).max()
+    return bound.upper - bound.lower <= _ROUNDING * size < np.inf
 
 
 def _interval_bounds(totals, numbers):

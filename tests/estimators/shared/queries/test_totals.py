@@ -19,7 +19,7 @@ from skcircuits import (
     count,
 )
 from skcircuits.estimators.shared.queries import _quantiles
-from skcircuits.exceptions import CircuitPropertyError
+from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError
 
 
 @pytest.fixture(scope="module")
@@ -424,6 +424,27 @@ def test_ties_of_decimals_are_not_decided_by_rounding(density):
     assert_allclose(0.1 * drawn.i + drawn.b, 1.2, rtol=1e-12)
     assert density.probability("3 * b == 0.3") == pytest.approx(density.probability("b == 0.1"))
     assert density.probability("3 * b <= 0.3") == pytest.approx(density.probability("b <= 0.1"))
+
+
+def test_sums_equal_a_number_at_point_masses_only():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(400, 3))
+    table = pd.DataFrame({"x": noise[:, 0], "b": noise[:, 1], "c": noise[:, 2]})
+    table.loc[rng.random(400) < 0.3, "b"] = 0.7
+    table.loc[rng.random(400) < 0.2, "b"] = 0.4
+    table.loc[rng.random(400) < 0.4, "c"] = 0.1
+    density = WMISPNDensity().fit(table)
+    # 0.7 + 0.1 < 0.8 in floats
+    expected = density.probability("b == 0.7 and c == 0.1")
+    assert expected > 0.05
+    assert density.probability("b + c == 0.8") == pytest.approx(expected, rel=1e-9)
+    assert density.probability("b + c != 0.8") == pytest.approx(1.0 - expected, rel=1e-9)
+    drawn = density.sample(20, random_state=0, given="b + c == 0.8")
+    assert (drawn.b == 0.7).all() and (drawn.c == 0.1).all()
+    for query in ("x + c == 0.8", "b + c == 0.9", "x + b + c == 0.8"):
+        assert density.probability(query) == 0.0
+    with pytest.raises(ZeroProbabilityError, match="positive probability"):
+        density.expectation(given="x + c == 0.8")
 
 
 def test_states_that_a_linear_comparison_excludes_have_no_moments():
