@@ -254,6 +254,9 @@ class Binder:
             # Sums are integers in this unit: 0.1 i + 0.2 j <= 0.3 holds for i = j = 1
             multiples = [float(round(own)) for own in multiples]
             values = [own.near_integers(1.0 + abs(constant / unit)) for own in values]
+            if len(factors) > 1:
+                # Ends that are no sums of integers: once a part is known, the rest is rounded
+                values = [own.between_integers() for own in values]
         elif constant or abs(scale) != 1.0 or len(factors) > 1:
             sizes = [self._schema.columns[j].largest for j, _ in total.columns]
             sizes += [1.0] * len(total.indicators)

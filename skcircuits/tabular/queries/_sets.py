@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from math import inf, isinf, nan, nextafter
+from math import ceil, inf, isinf, nan, nextafter
 from sys import float_info
 from typing import Any, NamedTuple
 
@@ -67,6 +67,20 @@ class Interval(NamedTuple):
             return near if abs(near - bound) <= _ROUNDING * (size + abs(near)) else bound
 
         return self._replace(lower=end(self.lower), upper=end(self.upper))
+
+    def between_integers(self) -> Interval:
+        """The interval around the same integers with ends half-way between two."""
+
+        def end(bound: float, is_closed: bool, direction: int) -> tuple[float, bool]:
+            # There is nothing half-way between floats that hardly resolve integers
+            if abs(bound) >= 2.0**51:
+                return bound, is_closed
+            inside = -direction * ceil(-direction * bound)
+            return inside + direction * (0.5 if is_closed or inside != bound else -0.5), False
+
+        lower, lower_closed = end(self.lower, self.lower_closed, -1)
+        upper, upper_closed = end(self.upper, self.upper_closed, 1)
+        return Interval(lower, upper, lower_closed, upper_closed)
 
     def with_ties(self, size: float) -> Interval:
         """The interval of sums of numbers of a size, where those equal to a bound but for rounding

@@ -393,6 +393,20 @@ def test_comparisons_of_integers_with_numbers_sum_over_the_integers(density):
     assert density.expectation("x > k + 0.5", columns="x").x[0] > 0.5
 
 
+@pytest.mark.parametrize("density", [DIAGONAL, HiddenChowLiuDensity(random_state=0)], ids=str)
+def test_strict_comparisons_of_integers_exclude_ties(density):
+    rng = np.random.default_rng(0)
+    k = rng.poisson(2, 400)
+    table = pd.DataFrame({"k": k, "n": np.rint(3.0 * rng.normal(size=400) + k), "two": 2})
+    ask = clone(density).fit(table).probability
+    # Among the parts that are known first are frequent integers, and constants
+    inside = [ask(f"k == {v} and n > {v}") for v in range(-20, 30)]
+    assert ask("n > k") == pytest.approx(sum(inside), rel=1e-6)
+    assert ask("n > two") == pytest.approx(ask("n > 2"), rel=1e-9)
+    assert ask("k + two < 2 * n") + ask("k + two >= 2 * n") == pytest.approx(1.0, rel=1e-6)
+    assert ask("3 * n < k") + ask("3 * n == k") + ask("3 * n > k") == pytest.approx(1.0, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     "density", [WMISPNDensity(), HiddenChowLiuDensity(random_state=0)], ids=["polynomials", "tree"]
 )
