@@ -646,7 +646,7 @@ def preconditioned_steps(
             Kept(best.force, partial(float, best.discrepancy)),
         )
         z = moved
-        if n_worse == PATIENCE:
+        if n_worse >= PATIENCE:
             # Back to the best particles, with shorter steps from there.
             z, optimizer, n_worse = best_z, deepcopy(unused), 0
             step_size, n_cuts = step_size * STEP_CUT, n_cuts + 1

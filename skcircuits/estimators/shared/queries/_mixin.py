@@ -169,7 +169,7 @@ class QueriesMixin(ModelUnderConditions):
                 # Conditions on single numbers have become observed cells: the query needs the
                 # same cells
                 joint = weighed.conditions.with_queries(boxes)
-        log_joint = self._weigh(joint, exact=False).log_total
+        log_joint = self._weigh(joint, is_given=False).log_total
         log_joint = log_joint.reshape(len(conditions), len(queries))
         # Rounding, and the error of an estimate, may leave a sum of boxes above one
         answer = np.exp(np.minimum(log_joint - log_condition[:, None], 0.0))

@@ -396,13 +396,13 @@ class ModelUnderConditions:
         require_possible(weighed, given)
         return weighed
 
-    def _weigh(self, conditions, exact=True):
+    def _weigh(self, conditions, is_given=True):
         schema = self._model_schema
-        is_exact = ~schema.is_categorical & ~schema.is_integral if exact else None
+        is_exact = ~schema.is_categorical & ~schema.is_integral if is_given else None
         try:
             return weigh(conditions, self._log_evidence, schema, is_exact)
         except CircuitPropertyError as error:
-            if exact:  # of a condition: only probabilities of queries have other methods
+            if is_given:  # only probabilities of queries have other methods
                 way_out = "Under a condition, keep the rows of sample(n) that satisfy it instead."
                 raise CircuitPropertyError(f"{error} {way_out}") from error
             raise

@@ -266,10 +266,10 @@ def _scored(plan, evidence, totals, schema):
     scores = {}
     for j in columns:
         points = sum(stride * table[0][j] for stride, table in zip(strides, tables))
-        numbers, *bounds = parts[j]
+        values, *bounds = parts[j]
         # Of integers that are summed, and of few that are counted, each part has one
         has_one = schema.columns[j].is_integral and bool((bounds[1] - bounds[0] <= 1.0).all())
-        scores[j] = Scores(points, *bounds, numbers if has_one else None)
+        scores[j] = Scores(points, *bounds, numbers=values if has_one else None)
     code = np.arange(1 + sum(int(own.points.max(initial=0)) for own in scores.values()))
     accepted = np.ones(len(code), dtype=bool)
     for (points, offset, scale), (_, values) in zip(tables, totals):

@@ -99,7 +99,7 @@ def test_a_number_that_many_rows_share_is_counted(density):
         found = density.probability(f"x{column} {sign} 0")
         assert_allclose(found, compare(COLUMNS["zeros"], 0.0).mean(), atol=0.08)
         assert_allclose(found, compare(drawn[:, column], 0.0).mean(), atol=0.03)
-    assert density.quantile(0.3, column) == pytest.approx(0.0, abs=1e-8)
+    assert density.quantile(0.3, column) == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:.*too many completions")
