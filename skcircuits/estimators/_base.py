@@ -98,13 +98,23 @@ MEMORY_ADVICE = (
 )
 
 
-_n_fits = ContextVar("_n_fits", default=0)
-_has_read = ContextVar("_has_read", default=False)  # whether a fit has read its table
+# The fits that run within each other: each is the set of what it has done, {"read"} with its table
+_fits = ContextVar("_fits", default=())
 
 
 def is_inner_fit():
     """Whether a fit runs within a fit of another estimator."""
-    return _n_fits.get() > 1
+    return len(_fits.get()) > 1
+
+
+def is_first_table():
+    """Whether the fit that a user calls reads its first table, which is then read."""
+    fits = _fits.get()
+    if len(fits) > 1 or any("read" in done for done in fits):
+        return False
+    for done in fits:
+        done.add("read")
+    return True
 
 
 def fit_context(fit):
@@ -116,7 +126,7 @@ def fit_context(fit):
     @wraps(fit)
     def fit_or_restore(self, *args, **kwargs):
         before = dict(vars(self))
-        outside, before_it = _n_fits.set(_n_fits.get() + 1), _has_read.set(False)
+        outside = _fits.set((*_fits.get(), set()))
         try:
             return checked(self, *args, **kwargs)
         except BaseException as error:
@@ -128,8 +138,7 @@ def fit_context(fit):
                 error.add_note(MEMORY_ADVICE)
             raise
         finally:
-            _n_fits.reset(outside)
-            _has_read.reset(before_it)
+            _fits.reset(outside)
 
     return fit_or_restore
 
@@ -233,9 +242,8 @@ class TableMixin:
         chosen = self._choose_categorical()
         schema, encoded = TableSchema.learn_and_encode(X, chosen, missing_value)
         # Once: densities within see the same columns, perhaps without names
-        if not (is_inner_fit() or _has_read.get()):
+        if is_first_table():
             schema.warn_of_identifiers(encoded)
-        _has_read.set(_n_fits.get() > 0)
         self._set_schema(schema)
         return encoded
 
