@@ -207,10 +207,12 @@ def _at_point_masses(plan, known, bounds, integers):
 def _is_equation(plan, bound):
     """Whether a sum must equal a number, up to rounding."""
     size = max(abs(bound.lower), abs(bound.upper))
+    if np.isinf(size):  # not all families have breakpoints, and inequalities need none of these
+        return False
     for j, factor in bound.factors.items():
         marks = breakpoints_of(plan, j)
         size += abs(factor) * np.abs([*marks.points, *marks.atoms]).max()
-    return bound.upper - bound.lower <= _ROUNDING * size < np.inf
+    return bound.upper - bound.lower <= _ROUNDING * size
 
 
 def _interval_bounds(totals, numbers):
