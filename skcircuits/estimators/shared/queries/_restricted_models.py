@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from math import prod
 
@@ -173,26 +174,28 @@ def _linear(plan, evidence, totals, schema):
         raise CircuitPropertyError(must(what, condition, way_out))
     integers = frozenset(np.flatnonzero(schema.is_integral & ~schema.is_categorical).tolist())
     integers -= plan.cardinalities.keys()
+    # There may be a thousand joint states
+    marks_of = cache(lambda j: breakpoints_of(plan, j))
     alternatives = [
         (at_points, bounds)
         for known, numbers in _joint_states(plan, evidence, totals, schema)
         for bounds in _interval_bounds(totals, numbers)
-        for at_points in _at_point_masses(plan, known, bounds, integers)
+        for at_points in _at_point_masses(marks_of, known, bounds, integers)
     ]
     return LinearCircuit(plan, alternatives, integers)
 
 
-def _at_point_masses(plan, known, bounds, integers):
+def _at_point_masses(marks_of, known, bounds, integers):
     """The evidence at each combination of point masses at which sums equal the numbers that they
     must equal. Sums of other continuous columns do so with probability zero.
     """
-    equations = [own for own in bounds if _is_equation(plan, own)]
+    equations = [own for own in bounds if _is_equation(marks_of, own)]
     columns = {j for own in equations for j in own.factors} - integers
     free = sorted(j for j in columns if np.isnan(known.X[0, j]))
     atoms = []
     for j in free:
         low, high = known.bounds(j)
-        own = breakpoints_of(plan, j).atoms
+        own = marks_of(j).atoms
         atoms.append(own[(own >= low) & (own <= high)])
     cells = np.tile(known.X, (prod(map(len, atoms)), 1))
     for j, own in zip(free, np.meshgrid(*atoms)):
@@ -204,13 +207,13 @@ def _at_point_masses(plan, known, bounds, integers):
     return [replace(known, X=row[None]) for row in cells]
 
 
-def _is_equation(plan, bound):
+def _is_equation(marks_of, bound):
     """Whether a sum must equal a number, up to rounding."""
     size = max(abs(bound.lower), abs(bound.upper))
     if np.isinf(size):  # not all families have breakpoints, and inequalities need none of these
         return False
     for j, factor in bound.factors.items():
-        marks = breakpoints_of(plan, j)
+        marks = marks_of(j)
         size += abs(factor) * np.abs([*marks.points, *marks.atoms]).max()
     return bound.upper - bound.lower <= _ROUNDING * size
 
