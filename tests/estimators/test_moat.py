@@ -145,6 +145,16 @@ def test_weights_of_zero_are_absent_rows(X):
     )
 
 
+@pytest.mark.parametrize("n_components", [1, 2])
+def test_weights_near_the_smallest_float_are_relative(X, n_components):
+    # The reciprocal of 1e-320 is infinite. From a random start only ratios of weights count.
+    weight = np.random.default_rng(0).integers(1, 4, size=len(X))
+    density = make(n_components=n_components, init="random", max_iter=3)
+    expected = density.fit(X, sample_weight=weight * 1e-200).score_samples(X)
+    density.fit(X, sample_weight=weight * 1e-320)
+    np.testing.assert_allclose(density.score_samples(X), expected, atol=1e-2)
+
+
 def test_interrupt_keeps_the_best(X, monkeypatch):
     def interrupted(*arguments, **options):
         epochs = learn_all_trees(*arguments, **options)

@@ -280,15 +280,15 @@ def _step(
         if fraction <= 0:
             return 0.0
         present, position = np.unique(index[mine], return_inverse=True)
-        totals = np.bincount(position, weight[mine]).astype(np.float64)
+        # Shares of the rows first: the reciprocal of a tiny weight is infinite
+        shares = np.bincount(position, weight[mine] / fraction).astype(np.float64)
         parameterization = training.parameterization
         model = parameterization.model(training.vectors[component])
-        log_likelihood, gradient = parameterization.gradient(
-            model, rows[present].astype(np.int64), totals, n_jobs=inner
+        mean, gradient = parameterization.gradient(
+            model, rows[present].astype(np.int64), shares, n_jobs=inner
         )
-        gradient *= importance / fraction
-        training.ascend(component, gradient, rate)
-        return log_likelihood
+        training.ascend(component, gradient * importance, rate)
+        return mean * float(fraction)
 
     outer = 1 if n_components == 1 else n_jobs
     return float(sum(thread_map(ascend, [(c,) for c in range(n_components)], outer)))
