@@ -601,9 +601,10 @@ def _is_skewed(table):
     normal = sinh_map.normal(table.numbers)
     # nats per cell, up to the normalisation by slopes: the gain of a likelihood
     slopes = np.log(np.hypot(1.0, sinh_map.curvatures * (table.numbers - sinh_map.centers)))
-    spreads = [np.nanstd(cells, axis=0) for cells in (table.numbers, normal)]
+    # Columns without any cell are not bent
     bent = sinh_map.curvatures > 0.0
-    gains = np.log(spreads[0][bent] / spreads[1][bent]) - np.nanmean(slopes[:, bent], axis=0)
+    spreads = [np.nanstd(cells[:, bent], axis=0) for cells in (table.numbers, normal)]
+    gains = np.log(spreads[0] / spreads[1]) - np.nanmean(slopes[:, bent], axis=0)
     return bool((gains > _SKEWED).any())
 
 

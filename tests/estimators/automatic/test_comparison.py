@@ -81,6 +81,13 @@ def test_skewed_columns_without_categories():
     assert errors.max() < 0.03
 
 
+def test_columns_without_any_cell_are_compared_in_silence(recwarn):
+    X = np.random.default_rng(0).normal(size=(120, 4))
+    X[:, 2] = np.nan
+    AutomaticDensity(selection="cells", families=["gaussian_mixture"], random_state=0).fit(X)
+    assert not [own for own in recwarn if own.category is RuntimeWarning]
+
+
 def test_other_families_are_tried_where_gaussian_mixtures_do_not_suit():
     rng = np.random.default_rng(0)
     errors, density = largest_errors(rng.random((600, 3)), 3)
