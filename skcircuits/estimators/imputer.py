@@ -31,7 +31,7 @@ from skcircuits.learning._self_masking import learn_self_masking, may_be_self_ma
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import RowStreams
 from skcircuits.parallel import Parallel, delayed, row_slices
-from skcircuits.tabular._columns import Column
+from skcircuits.tabular._columns import Column, is_missing, read_date
 from skcircuits.tabular._schema import (
     grouped_cardinalities,
     grouped_rows,
@@ -85,9 +85,10 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         libraries.
     min_value, max_value : float, "observed", array-like of shape (n_features,), dict or None, \
             default=None
-        Bounds of imputed values in numerical columns: one for all columns, one for each column (NaN
-        for no bound), or a dict by name (``{"age": 0}``). ``"observed"`` uses the smallest and
-        largest values in `fit`. None means no bounds.
+        Bounds of imputed values: a number for all numerical columns, one for each column (NaN for
+        no bound), or a dict by name (``{"age": 0}``). Columns of dates are bounded by dates.
+        ``"observed"`` uses the smallest and largest values in `fit`. None means no bounds.
+        Imputed integers are the next ones within the bounds.
     round_integers : bool, default=False
         Whether to round means in columns that held only integers in `fit`, which then keep their
         integer dtype. By default they become floats (also of nullable integers), as in
@@ -481,7 +482,13 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         """Round, clip to the bounds, and leave dates missing where none was observed."""
         is_rounded = strategy != "mean" or self.round_integers
         imputed = (self._schema.rounded if is_rounded else self._schema.at_constants)(imputed)
-        imputed = np.clip(imputed, *self._bounds)
+        low, high = self._bounds
+        if is_rounded:
+            # Clipped to a fraction, integers would be none
+            inner = np.ceil(low) + 0.0, np.floor(high)
+            has_integers = self._schema.is_integral & (inner[0] <= inner[1])
+            low, high = np.where(has_integers, inner, self._bounds)
+        imputed = np.clip(imputed, low, high)
         if self.density_ is not None:
             # Days around 1970, as a prior gives them, look like dates that someone observed
             unknown = [j for j in self._empty if self._schema.columns[j].has_dates]
@@ -524,20 +531,32 @@ def _bound(name, value, X, schema, open_end, extreme):
         return np.full(n_columns, open_end)
     if isinstance(value, str):
         bound = extreme.reduce(X, axis=0)
-    elif isinstance(value, dict):
+    else:
+        bound = float_array(_bounds_by_column(name, value, schema), name)
+    # Codes have no bounds, whatever a single number asks for all columns
+    return np.where(schema.is_categorical | np.isnan(bound), open_end, bound)
+
+
+def _bounds_by_column(name, value, schema):
+    """One bound per column, in the numbers of the encoded column."""
+    if isinstance(value, dict):
         unknown = [key for key in value if key not in schema.names]
         if unknown:
             way_out = f"Columns are {list(schema.names)}."
             raise ValueError(must(f"Names in {name}", "be columns", way_out, unknown=unknown))
-        bound = np.array([value.get(column, np.nan) for column in schema.names], np.float64)
+        bounds = [value.get(column, np.nan) for column in schema.names]
+    elif np.ndim(value) == 0:
+        # Days since 1970 are meant by no one
+        bounds = [np.nan if column.has_dates else value for column in schema.columns]
     else:
-        bound = float_array(value, name)
-        if bound.shape not in ((), (n_columns,)):
-            raise ValueError(
-                must(name, f"be a number or have shape ({n_columns},)", shape=bound.shape)
-            )
-    # Codes have no bounds, whatever a single number asks for all columns
-    return np.where(schema.is_categorical | np.isnan(bound), open_end, bound)
+        bounds = list(value)
+        if np.shape(value) != (len(schema.columns),):
+            condition = f"be a number or have shape ({len(schema.columns)},)"
+            raise ValueError(must(name, condition, shape=np.shape(value)))
+    return [
+        read_date(column, own) if column.has_dates and not is_missing(own) else own
+        for column, own in zip(schema.columns, bounds, strict=True)
+    ]
 
 
 def _bootstrap_weights(sample_weight, n_rows, seed):

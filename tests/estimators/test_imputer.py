@@ -370,6 +370,40 @@ def test_bounds_confine_what_is_imputed():
         assert (table.max(axis=0) <= np.nanmax(X, axis=0)).all()
 
 
+@pytest.mark.parametrize("strategy", ["sample", "mpe"])
+def test_integers_stay_integers_within_bounds_that_are_none(strategy):
+    X = counts_with_missing_values()
+    bounds = {"min_value": {0: -0.5}, "max_value": {0: 1.5}}
+    free = CircuitImputer(density=ONE, strategy=strategy, random_state=0).fit_transform(X)
+    bounded = CircuitImputer(density=ONE, strategy=strategy, random_state=0, **bounds)
+    is_missing = np.isnan(X[:, 0])
+    np.testing.assert_array_equal(
+        bounded.fit_transform(X)[is_missing, 0], np.clip(free[is_missing, 0], 0, 1)
+    )
+    # Where no integer is within the bounds, these hold
+    fractions = clone(bounded).set_params(min_value={0: 0.2}, max_value={0: 0.8}).fit_transform(X)
+    assert ((fractions[is_missing, 0] >= 0.2) & (fractions[is_missing, 0] <= 0.8)).all()
+
+
+def test_dates_are_bounded_by_dates():
+    X = pd.DataFrame(counts_with_missing_values()[:, :2], columns=["count", "day"])
+    X["day"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(10 * X["day"], unit="D")
+
+    def imputed(**bounds):
+        imputer = CircuitImputer(density=ONE, random_state=0, **bounds)
+        return imputer.set_output(transform="pandas").fit_transform(X)
+
+    # Numbers would be days since 1970
+    pd.testing.assert_series_equal(imputed(max_value=2.0)["day"], imputed()["day"])
+    first = pd.Timestamp("2020-01-03")
+    for bound in ({"day": first}, {"day": "2020-01-03"}, [None, first]):
+        own = imputed(min_value=bound)["day"][X["day"].isna()]
+        expected = imputed()["day"][X["day"].isna()].clip(lower=first)
+        pd.testing.assert_series_equal(own, expected)
+    with pytest.raises(ValueError, match=r"'day' .* must be a date; got value=3"):
+        imputed(min_value={"day": 3})
+
+
 def test_means_of_integers_are_rounded_when_asked():
     X = counts_with_missing_values()
     density = GaussianMixtureDensity(n_components=1, covariance_type="full", random_state=0)
