@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -282,19 +283,29 @@ def learn_latent_tree(
     *,
     pseudo_count: float = 0.5,
     schedule: LatentSchedule | None = None,
+    start: LatentStep | None = None,
 ) -> Iterator[LatentStep]:
-    """Learn a latent Chow-Liu tree by online expectation maximisation; a tree after each epoch."""
+    """Learn a latent Chow-Liu tree by online expectation maximisation; a tree after each epoch.
+
+    `start`: a step with other rows of the same columns, which takes the place of the first one.
+    """
     # Running statistics S <- (1 - s) S + s (N / n_block) S_block follow blocks of rows with falling
     # steps s, so that many updates are made per pass; a few full passes follow. The weight
     # `pseudo_count` of the prior is spread over the next states of each latent state, and as much
     # of the plain column over each of its emissions.
     schedule = LatentSchedule() if schedule is None else schedule
     weight = rows.weight
-    emissions, codes = _emissions(rows, n_states)
-    tree, totals = start_latent_tree(rows, codes, emissions, n_states, rng)
-    propagation = BeliefPropagation(tree)
-    sizes = _step_sizes(schedule, len(codes), propagation.n_rows)
-    for epoch, steps in enumerate(sizes, start=1):
+    if start is None:
+        emissions, codes = _emissions(rows, n_states)
+        tree, totals = start_latent_tree(rows, codes, emissions, n_states, rng)
+        propagation = BeliefPropagation(tree)
+    else:
+        yield replace(start, converged=schedule.n_epochs == 1)
+        codes, propagation = start.tree.emissions.encode(rows.X), start.propagation
+        totals = propagation.totals(start.tree, codes, weight)
+        tree = _maximize(start.tree, totals, pseudo_count)
+    sizes = enumerate(_step_sizes(schedule, len(codes), propagation.n_rows), start=1)
+    for epoch, steps in islice(sizes, 0 if start is None else 1, None):
         # A full pass keeps the order: sums do not depend on it but for rounding.
         order = rng.permutation(len(codes)) if len(steps) > 1 else np.arange(len(codes))
         for block, step in zip(np.array_split(order, len(steps)), steps):

@@ -591,6 +591,26 @@ def test_latent_states_are_chosen_on_validation_rows(monkeypatch, n_rows_of_choi
     assert alone.n_latent_states_ == 1
 
 
+def test_more_latent_states_have_to_gain_more_than_a_trifle(monkeypatch):
+    module = importlib.import_module("skcircuits.estimators.chow_liu")
+    monkeypatch.setattr(module, "_N_STATES", (2, 4, 8))
+    rng = np.random.default_rng(0)
+    hidden = rng.integers(8, size=(600, 1))
+    X = np.where(rng.random((600, 4)) < 0.1, rng.integers(8, size=(600, 4)), hidden).astype(float)
+    assert HiddenChowLiuDensity(random_state=0).fit(X).n_latent_states_ == 8
+    monkeypatch.setattr(module, "_LEAST_GAIN", 10.0)
+    assert HiddenChowLiuDensity(random_state=0).fit(X).n_latent_states_ == 2
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 10])
+def test_choices_of_latent_states_leave_the_fit_its_iterations(monkeypatch, max_iter):
+    module = importlib.import_module("skcircuits.estimators.chow_liu")
+    monkeypatch.setattr(module, "_N_STATES", (2, 4))
+    X = np.random.default_rng(0).integers(3, size=(200, 4)).astype(float)
+    density = HiddenChowLiuDensity(max_iter=max_iter, n_iter_no_change=100, random_state=0).fit(X)
+    assert density.n_iter_ == len(density.validation_scores_) == max_iter
+
+
 def test_few_rows_do_not_choose_more_latent_states_than_rows():
     # A single held-out row liked 256 states
     X = np.random.default_rng(0).integers(0, 2, (10, 250))[:, 200:]

@@ -275,6 +275,24 @@ def test_runs_are_reproducible_and_seeds_differ():
     assert (one.tree.transitions != three.tree.transitions).any()
 
 
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_learning_goes_on_with_further_rows(missing):
+    rows = dependent_rows(7, missing=missing)
+    *_, start = run(rows.take(np.arange(350)))
+    # Blocks would be random: full passes alone are steps of expectation maximisation
+    schedule = LatentSchedule(n_epochs=4, n_full_epochs=4)
+    rng = np.random.default_rng(0)
+    steps = list(learn_latent_tree(rows, 4, rng, schedule=schedule, start=start))
+    assert [step.converged for step in steps] == [False, False, False, True]
+    assert steps[0].tree is start.tree
+    tree, propagation = start.tree, start.propagation
+    for _ in range(2):
+        tree = maximize(tree, propagation.totals(tree, rows.X, rows.weight), 0.5)
+    np.testing.assert_allclose(steps[1].tree.transitions, tree.transitions, rtol=1e-6)
+    scores = [step.mean_log_prob(rows.X, rows.weight) for step in steps]
+    assert (np.diff(scores) > 0).all()
+
+
 def test_rows_of_weight_zero_do_not_count_in_full_steps():
     rows = make_rows(7, n_rows=50)
     tree = make_tree(rows)
