@@ -21,6 +21,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.targets._targets import (
     GivenGradients,
+    abrupt_ends,
     learn_target,
     names_of,
     warn_of_dependent_rows,
@@ -699,7 +700,8 @@ class BBISWeighter(
         points = samples[self._problem.possible]
         warn_of_dependent_rows(self._problem.searched, points, self)
         warn_of_wrong_score(self._problem.searched, points, self)
-        return warn_of_ends(self._problem.searched, points, self._coordinate_names(), self)
+        ended = abrupt_ends(self._problem.searched, points)
+        return warn_of_ends(ended, "weights may be wrong", self._coordinate_names(), self)
 
     def _warn_of_moments(self):
         """Warn where the target has other means or variances than the weighted samples."""

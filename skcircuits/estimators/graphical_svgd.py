@@ -23,10 +23,13 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.shared._fitting import drive
 from skcircuits.estimators.targets._targets import (
+    abrupt_ends,
     names_of,
     require_log_densities,
     resolve_continuous_target,
     warn_of_dependent_rows,
+    warn_of_ends,
+    warn_of_escape,
     warn_of_faults,
     warn_of_few_particles,
     warn_of_impossible_particles,
@@ -143,12 +146,13 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         hundredth to one, so that particles can move between modes at first.
     correction : {"auto"} or bool, default="auto"
         Whether to replace the particles if their means, variances or fractions in the modes are
-        clearly wrong. Weighted draws around all modes that ascents of the density find take their
-        place, if the weights and Stein's identity show that the draws represent the target, and
-        otherwise states of Hamiltonian Monte Carlo chains, one of which starts from every particle.
-        They are scaled to the means and variances of all draws or states. ``"auto"`` corrects the
-        particles unless a kernel is given or `preconditioner` is None, which keeps the published
-        method unchanged. Without correction, a warning is issued.
+        clearly wrong, or if some have left the support of the log density. Weighted draws around
+        all modes that ascents of the density find take their place, if the weights and Stein's
+        identity show that the draws represent the target, and otherwise states of Hamiltonian Monte
+        Carlo chains, one of which starts from every particle. They are scaled to the means and
+        variances of all draws or states. ``"auto"`` corrects the particles unless a kernel is given
+        or `preconditioner` is None, which keeps the published method unchanged. Without correction,
+        a warning is issued.
     n_init : int, default=1
         Number of independent runs, of which the particles with the smallest Stein discrepancy are
         kept. If starting particles are given, there is a single run.
@@ -314,10 +318,12 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             off by .3 standard deviations or a factor of 1.5, and if weighted draws represent the
             target. Also if the particles lie in parts of the density between which nothing moves,
             if ascents of the density from points around the particles find modes without
-            particles, or if the density is zero or not a number at some particles.
+            particles, or if the density is zero or not a number at some particles, or their mean
+            score, where the target has no log density, is far from zero.
         UserWarning
             If a score depends on more than its blanket or on other rows, or is not the gradient of
-            the log density, or if there are so few particles for the kernels that variances will be
+            the log density, if the density does not vanish at the ends of its support, or if there
+            are so few particles for the kernels that variances will be
             too small.
         """
         if X is not None:
@@ -337,7 +343,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         warn_of_wrong_graph(problem, starts[0], rng)
         # Drawn before the runs, so that results do not depend on which worker takes which
         seeds = rng.integers(np.iinfo(np.int64).max, size=len(starts))
-        metric = self._choose_metric(problem, starts[0])
+        start, metric = starts[0], self._choose_metric(problem, starts[0])
         is_dense = isinstance(metric, Metric)
         if metric is None:
             warn_of_shrinkage(problem, len(starts[0]))
@@ -353,9 +359,10 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             state = self._run_restarts(problem, starts, seeds, metric)
         columns = None if X is None else getattr(self, "feature_names_in_", None)
         names = names_of(self.target_, problem.n_coordinates, columns)
-        self._keep(self._check(problem, state, metric, names), problem, units)
+        self._keep(self._check(problem, state, start, metric, names), problem, units)
         if self._given_a_target():
             warn_of_impossible_particles(problem, self.particles_, self)
+            warn_of_escape(problem, self.particles_, self, names)
             warn_of_dependent_rows(problem, self.particles_, self)
             warn_of_wrong_score(problem, self.particles_, self)
         return self
@@ -538,7 +545,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             return (metric.stretch(shape) / metric.standardized.scales).astype(start.dtype)
         return metric.transform(start).astype(start.dtype)
 
-    def _check(self, problem, state, metric, names):
+    def _check(self, problem, state, start, metric, names):
         """Compare means and variances with the target; correct them, or warn of them."""
         self.corrected_, n_particles = False, len(state.particles)
         # A single particle stands for a mode, not for a distribution.
@@ -553,12 +560,22 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         if is_corrected == "auto":
             # The particles of published methods are left as they are
             is_corrected = self.kernel == "auto" and self.preconditioner is not None
-        found = problem.diagnose(state.particles, metric, is_corrected)
+        particles = state.particles
+        possible = problem.within_support(particles, start)
+        has_left, ended = possible is not particles, abrupt_ends(problem, possible)
+        metric = None if has_left else metric
+        found = problem.diagnose(possible, metric, is_corrected, bool(ended.size))
+        if has_left:
+            # Its chains start from others
+            weights = np.full(n_particles, 1.0 / n_particles)
+            found = found.of_weighted(particles.astype(np.float64), weights)
         self.mean_shift_, self.variance_ratio_ = found.shift, found.variance_ratio
-        self.corrected_ = bool(is_corrected and found.is_wrong)
+        self.corrected_ = bool(is_corrected and (found.is_wrong or has_left))
         has_warned = warn_of_faults(found, self, self.corrected_, names)
+        outcome = "SVGD does not apply" + ", and chains replace it" * self.corrected_
+        has_warned |= warn_of_ends(ended, outcome, names, self)
         if self.corrected_:
-            particles = found.corrected().astype(self.dtype)
+            particles = problem.corrected(found).astype(self.dtype)
             change = partial(float, state.variance_change)
             state = replace(state, snapshot=Snapshot(partial(np.asarray, particles), change))
         # Ascents along a funnel do not arrive either; all ways together are many numbers.

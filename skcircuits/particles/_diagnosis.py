@@ -67,6 +67,8 @@ PRECISE, VAGUE, INDEPENDENT_STATES = 0.05, 0.12, 7
 # Acceptance for which steps are tuned, high so that chains enter necks too, and how fast (Robbins
 # and Monro).
 ACCEPTANCE, ADAPTATION_RATE, ADAPTATION_DECAY = 0.9, 0.5, 0.3
+# Where trajectories that leave the support are rejected, however short their steps are.
+ACCEPTANCE_AT_ENDS = 0.4
 FIRST_STEP, MAX_STEP = 0.5, 1.5
 # Step sizes vary between chains, so that chains also leave narrow regions with few acceptances.
 STEP_RANGE = 0.2, 1.2
@@ -112,8 +114,9 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 # Number of pieces between two modes, which are halved until both halves change by as much as the
 # whole, up to so many nats; at most so many times, and while at most so many are left per mode.
 N_PIECES, TOLERANCE, MAX_HALVINGS, MAX_LEFT = 32, 1e-3, 50, 100
-# Least variance, as a part of that without control variates.
-MIN_PART = 0.1
+# Least variance, as a part of that without control variates, and least one of a control variate, as
+# a part of its mean square.
+MIN_PART, ROUNDING = 0.1, 1e-12
 
 
 @dataclass(frozen=True)
@@ -283,15 +286,17 @@ def diagnose(
     *,
     log_prob: Callable[[FloatArray], FloatArray] | None = None,
     places: FloatArray | None = None,
+    has_ends: bool = False,
     n_looks: int = len(LOOKS),
 ) -> Diagnosis:
     """Run chains from particles, (n, d), until their moments are known well enough.
 
-    ``places``, (k, d), are modes that they jump between.
+    ``places``, (k, d), are modes that they jump between; ``has_ends`` tells that the density does
+    not vanish at the ends of its support.
     """
     particles = np.asarray(particles, dtype=np.float64)
     start = DiagonalMetric.of_particles(particles) if metric is None else metric
-    chains = Chains(grad_log_prob, log_prob, particles, start, rng, places)
+    chains = Chains(grad_log_prob, log_prob, particles, start, rng, places, has_ends)
     chains.warm_up(N_TUNED)
     if metric is None:
         chains.learn_metric(N_LEARNED)
@@ -372,9 +377,10 @@ class Chains:
         metric: CoordinateMetric,
         rng: np.random.Generator,
         places: FloatArray | None = None,
+        has_ends: bool = False,
     ) -> None:
         self._score, self._log_prob, self._rng = score, log_prob, rng
-        self.metric = metric
+        self.metric, self._has_ends = metric, has_ends
         self._places = places if places is not None and len(places) > 1 else None
         self.states = np.array(start, dtype=np.float64)
         self._scores = score(self.states)
@@ -385,7 +391,7 @@ class Chains:
         """Move while step sizes, one per chain, are tuned; afterwards all chains have the same."""
         # Such moves do not leave the target quite invariant, but bring chains out of narrow regions
         for trial in range(n_trajectories):
-            excess = self._move() - ACCEPTANCE
+            excess = self._move() - (ACCEPTANCE_AT_ENDS if self._has_ends else ACCEPTANCE)
             self._log_steps += ADAPTATION_RATE * excess / (1 + trial) ** ADAPTATION_DECAY
             np.minimum(self._log_steps, np.log(MAX_STEP), out=self._log_steps)
         self._log_steps[:] = np.median(self._log_steps)
@@ -400,6 +406,8 @@ class Chains:
         kept = self._run(n_trajectories)
         x = np.array([states for states, _ in kept])
         along = np.array([self.metric.smooth(scores) for _, scores in kept])
+        if self._has_ends:
+            along[:] = 0.0  # the mean score is not zero: no control variate
         weights = np.full(x.shape[1], 1.0 / x.shape[1])
         return Moments.estimated(x, along, self.metric.variances, weights)
 
@@ -519,7 +527,9 @@ def _controlled_mean(
     """Mean of values (n_states, n, d) less what controls of mean zero explain; standard error."""
     slopes = _covariances(values, controls, weights)
     spread = _covariances(controls, controls, weights)
-    slopes = np.divide(slopes, spread, out=np.zeros_like(slopes), where=spread > 0)
+    # Rounding of constants explains nothing
+    varies = spread > ROUNDING * np.square(controls[-1]).mean(axis=0)
+    slopes = np.divide(slopes, spread, out=np.zeros_like(slopes), where=varies)
     by_chain = values.mean(axis=0) - slopes * controls.mean(axis=0)
     mean = weights @ by_chain
     return mean, standard_error(by_chain - mean, weights)

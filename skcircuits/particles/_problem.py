@@ -65,7 +65,7 @@ from skcircuits.particles._steps import (
     variance_change,
 )
 from skcircuits.particles.directions import Field, make_field
-from skcircuits.protocols import DifferentiableTarget, FloatArray, IntArray
+from skcircuits.protocols import BoolArray, DifferentiableTarget, FloatArray, IntArray
 
 # Starting particles, and draws of a Gaussian, at which a log density must be concave.
 N_CONCAVE = 3
@@ -395,8 +395,36 @@ class SVGDProblem:
             partial(total_discrepancy, graph),
         )
 
+    def is_possible(self, points: FloatArray) -> BoolArray:
+        """Tell where the density is not known to be zero, (n,)."""
+        if self.log_prob is None:
+            return np.ones(len(points), dtype=bool)
+        with np.errstate(all="ignore"):
+            return np.asarray(~np.isneginf(self.log_prob(points.astype(np.float64))))
+
+    def within_support(self, particles: FloatArray, start: FloatArray) -> FloatArray:
+        """Put possible particles and starting ones in the place of impossible ones."""
+        is_possible = self.is_possible(particles)
+        if is_possible.all():
+            return particles
+        others = np.concatenate([particles[is_possible], start[self.is_possible(start)]])
+        if not len(others):
+            return particles
+        found = particles.copy()
+        found[~is_possible] = others[np.arange((~is_possible).sum()) % len(others)]
+        return found
+
+    def corrected(self, found: Diagnosis) -> FloatArray:
+        """Give the particles of a diagnosis with its moments, (n, d), all of them possible."""
+        moved = found.corrected()
+        return np.where(self.is_possible(moved)[:, None], moved, found.states)
+
     def diagnose(
-        self, particles: FloatArray, metric: Metric | SparseMetric | None, is_thorough: bool
+        self,
+        particles: FloatArray,
+        metric: Metric | SparseMetric | None,
+        is_thorough: bool,
+        has_ends: bool = False,
     ) -> Diagnosis:
         """Compare particles with draws from all modes, or with chains from the particles."""
         # The seeds are fixed, so that equal particles give equal results.
@@ -414,6 +442,7 @@ class SVGDProblem:
             rng,
             log_prob=self.log_prob,
             places=places,
+            has_ends=has_ends,
             n_looks=len(LOOKS) if is_thorough else 2,
         )
         first, last = self._parts(particles, found.states)
@@ -476,6 +505,9 @@ class SVGDProblem:
         # The points around are those from which ascents to modes would start
         around = points_around(particles, found, rng), many_points_around(particles, found, rng)
         points = np.concatenate([draws, *around])
+        # A half of a normal density has its score
+        if not self.is_possible(np.concatenate([draws, around[0]])).all():
+            return None
         units = np.sqrt(found.variances)
         with np.errstate(all="ignore"):
             moved = found.smooth(self.score(points)) / units

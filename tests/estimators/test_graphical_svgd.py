@@ -734,9 +734,46 @@ def told(target, X, **options):
 
 def test_particles_outside_the_support_are_told():
     X = np.abs(np.random.default_rng(0).normal(size=(50, 2))) + 0.1
-    message = told(HalfNormal(), X)
+    message = told(HalfNormal(), X, correction=False)
     assert re.search(r"density of the target is zero at \d+ of 50 particles", message)
     assert "not the gradient" not in message
+
+
+class Gamma(StandardNormal):
+    """Gamma variables of shape 3, whose score also leads away from zero below zero."""
+
+    def grad_log_prob(self, X):
+        return 2.0 / X - 1.0
+
+    def log_prob_unnormalized(self, X):
+        inside = (X > 0).all(axis=1)
+        return np.where(inside, (2.0 * np.log(np.abs(X)) - X).sum(axis=1), -np.inf)
+
+
+@pytest.mark.parametrize(
+    ("target", "mean", "variance", "has_ends"),
+    [(HalfNormal(), 0.798, 0.363, True), (Gamma(), 3.0, 3.0, False)],
+)
+def test_particles_that_leave_the_support_are_drawn_from_it(target, mean, variance, has_ends):
+    X = np.random.default_rng(0).uniform(0.05, 0.95, size=(100, 2))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sampler = GraphicalSVGDSampler(target=target, random_state=0).fit(X)
+    messages = [str(warning.message) for warning in caught]
+    assert any("does not vanish at the ends" in message for message in messages) is has_ends
+    assert not any("density of the target is zero" in message for message in messages)
+    assert sampler.corrected_ and (sampler.particles_ > 0).all()
+    np.testing.assert_allclose(sampler.particles_.mean(axis=0), mean, rtol=0.12)
+    np.testing.assert_allclose(sampler.particles_.var(axis=0), variance, rtol=0.3)
+
+
+def test_scores_tell_that_particles_have_left_the_support():
+    class Score:
+        grad_log_prob = Gamma.grad_log_prob
+
+    X = np.random.default_rng(0).uniform(0.05, 0.95, size=(100, 2))
+    message = told(Score(), X)
+    assert "mean of the score at the particles is far from zero (coordinates 0, 1)" in message
 
 
 def test_no_mode_is_found_outside_the_support():

@@ -43,6 +43,9 @@ RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE, ROUNDING = 0.1, 1e-3, 1e-6
 # deviations and by so many bisections; a density ends at once that is so little below its highest
 # there, and falls so little over the last half of them.
 MAX_ENDED, WAY_OUT, N_HALVINGS, LOW, FLAT = 1000, 8.0, 40, 3.0, 0.5
+# Largest mean score of particles, in units of one over their standard deviations, beyond its
+# standard errors.
+LARGEST_MEAN_SCORE, ESCAPE_ERRORS = 1.0, 5.0
 # Difference of equal scores, relative to the largest, that single precision explains.
 SINGLE_PRECISION = 0.01
 # Gauss-Legendre rules of two orders: where they agree, a score is integrated accurately.
@@ -361,11 +364,11 @@ def warn_of_wrong_score(problem, points, estimator):
     )
 
 
-def warn_of_ends(problem, samples, names, estimator):
-    """Warn where a density ends at once, so that Stein's identity does not hold; tell whether."""
+def abrupt_ends(problem, samples):
+    """Give the coordinates along which a density ends at once: Stein's identity does not hold."""
     d, scale = samples.shape[1], samples.std(axis=0)
     if problem.log_prob is None or d > MAX_ENDED:
-        return False
+        return np.empty(0, dtype=int)
     log_probs = problem.log_prob(samples)
     origin, height = samples[log_probs.argmax()], log_probs.max()
     ways = WAY_OUT * scale * np.vstack([np.eye(d), -np.eye(d)])
@@ -379,16 +382,19 @@ def warn_of_ends(problem, samples, names, estimator):
             values.append(problem.log_prob(origin + inside[:, None] * ways))
     # A density that vanishes falls on and on towards its end
     is_abrupt = (values[-1] > height - LOW) & (values[-1] > values[N_HALVINGS // 2] - FLAT)
-    if not is_abrupt.any():
-        return False
-    ended = np.unique(ways[is_abrupt].nonzero()[1])
-    warn(
-        f"{type(estimator).__name__}: the density of the target does not vanish at the ends of its "
-        f"support (of {some(ended, names)}), where Stein's identity does not hold: weights may be "
-        "wrong. Transform bounded coordinates to unbounded ones, for example by a logarithm, and "
-        "add the log Jacobian to the log density.",
-    )
-    return True
+    return np.unique(ways[is_abrupt].nonzero()[1])
+
+
+def warn_of_ends(ended, outcome, names, estimator):
+    """Warn of coordinates along which a density ends at once; tell whether there are."""
+    if ended.size:
+        warn(
+            f"{type(estimator).__name__}: the density of the target does not vanish at the ends of "
+            f"its support (of {some(ended, names)}), where Stein's identity does not hold: "
+            f"{outcome}. Transform bounded coordinates to unbounded ones, for example by a "
+            "logarithm, and add the log Jacobian to the log density.",
+        )
+    return bool(ended.size)
 
 
 def _integrated(score, points, way, rule):
@@ -428,6 +434,27 @@ def warn_of_impossible_particles(problem, particles, estimator):
             f"{values[row]} at {particles[row][:10].tolist()}. They may lie outside of its "
             "support, and expectations cannot be trusted. Start from points where it is a number, "
             "or transform bounded coordinates to unbounded ones, for example by a logarithm.",
+            ConvergenceWarning,
+        )
+
+
+def warn_of_escape(problem, particles, estimator, names):
+    """Warn where the score alone is known, and its mean at the particles is far from zero."""
+    # Nothing else tells that particles have left a support: each score may be right
+    if problem.log_prob is not None or len(particles) < 2:
+        return
+    particles = np.asarray(particles, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        scores, widths = problem.score(particles), particles.std(axis=0)
+        mean, noise = np.abs(scores.mean(axis=0)), scores.std(axis=0) / np.sqrt(len(scores))
+        escaped = np.flatnonzero(~((mean - ESCAPE_ERRORS * noise) * widths <= LARGEST_MEAN_SCORE))
+    if escaped.size:
+        warn(
+            f"{type(estimator).__name__}: the mean of the score at the particles is far from zero "
+            f"({some(escaped, names)}), which it is under every density that vanishes at the ends "
+            "of its support: particles may have left it. Give the target log_prob_unnormalized, "
+            "which is -inf there, or transform bounded coordinates to unbounded ones, for example "
+            "by a logarithm.",
             ConvergenceWarning,
         )
 
