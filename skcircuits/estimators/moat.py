@@ -19,6 +19,7 @@ from skcircuits.estimators.shared._density import BaseDensity, StatesMixin, chec
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive
 from skcircuits.estimators.shared.queries._restricted_models import ColumnOfTrees, RestrictedTrees
 from skcircuits.exceptions import CircuitPropertyError, must, require_choice, require_count, warn
+from skcircuits.numerics._patterns import unique_rows
 from skcircuits.trees._chow_liu import complete_rows
 from skcircuits.trees._trees import edges_of
 from skcircuits.trees.mixture_of_all_trees._conditionals import (
@@ -613,8 +614,8 @@ class MoATDensity(ValidationMixin, StatesMixin, BaseDensity):
     def _log_states(self, evidence, most_completions):
         """Log probability of evidence, exact where it has few completions."""
         # Equal rows are evaluated once, because each takes many trees
-        evidence, inverse = np.unique(evidence, axis=0, return_inverse=True)
-        log_evidence = np.empty(len(evidence))
+        first, inverse = unique_rows(evidence)
+        evidence, log_evidence = evidence[first], np.empty(len(first))
         most_completions = min(most_completions, MAX_COMPLETIONS)
         few = n_completions(evidence, self.mixture_) <= most_completions
         log_evidence[few] = enumerate_evidence(self.mixture_, evidence[few])

@@ -25,6 +25,7 @@ from skcircuits.circuits.inputs.polynomial._pieces import (
     rising_basis_cdfs,
     uniform_weights,
 )
+from skcircuits.numerics._patterns import unique_rows
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Numbers of intervals and degrees that the information criterion chooses among.
@@ -122,8 +123,9 @@ def fit_polynomials(
     knots = {n: _knots(samples, n, settings.binning) for n in settings.numbers_of_bins}
     chosen = _choose(samples, settings, knots)
     fitted: dict[int, tuple[FloatArray, FloatArray]] = {}
-    for n_bins, degree in np.unique(chosen, axis=0).tolist():
-        for rows in _batches(np.flatnonzero((chosen == (n_bins, degree)).all(axis=1))):
+    first, kind = unique_rows(chosen)
+    for number, (n_bins, degree) in enumerate(chosen[first].tolist()):
+        for rows in _batches(np.flatnonzero(kind == number)):
             own, some = knots[n_bins][rows], samples.take(rows)
             start = uniform_weights(own, degree)
             masses = some.basis_masses(own, degree)

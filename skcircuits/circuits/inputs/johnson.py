@@ -16,7 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.circuits.inputs._gaussian_integrals import density_and_moments, tied_rows
+from skcircuits.circuits.inputs._gaussian_integrals import (
+    ConcaveLogDensities,
+    CoordinateBounds,
+    density_and_moments,
+    tied_rows,
+)
 from skcircuits.circuits.inputs.base import (
     Box,
     Conditionals,
@@ -32,7 +37,6 @@ from skcircuits.circuits.inputs.gaussian import (
 from skcircuits.exceptions import must
 from skcircuits.numerics._arrays import divisors, float_array
 from skcircuits.numerics._gaussian_stack import GaussianStack
-from skcircuits.numerics._optimization import ConcaveLogDensities, CoordinateBounds
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
 

@@ -27,7 +27,7 @@ from scipy.special import gammaln
 
 from skcircuits.kernels.families.base import UnivariateFunction
 from skcircuits.numerics._arrays import safe_log
-from skcircuits.numerics._patterns import PatternGroup
+from skcircuits.numerics._patterns import PatternGroup, distinct_patterns
 from skcircuits.parallel import row_slices, single_threaded_blas
 from skcircuits.predictions._components import ConditionedRows
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -135,9 +135,9 @@ class MixtureExpansion:
         for block in conditionals.blocks:
             directions.append((block.group.rows, self._directions(block, conditionals.means)))
         for rows, own in directions:
-            kinds, kind = np.unique(labels[rows], axis=0, return_inverse=True)
+            kinds, kind = distinct_patterns(labels[rows])
             for number, missed in enumerate(kinds):
-                local = np.flatnonzero(kind.ravel() == number)
+                local = np.flatnonzero(kind == number)
                 categories = [v for v, absent in zip(self.functions, missed) if absent]
                 chosen = rows[local]
                 yield _Part(self, chosen, logs[chosen], own.take(local), categories)

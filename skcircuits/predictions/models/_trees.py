@@ -39,6 +39,7 @@ from sklearn.tree import (
 
 from skcircuits.circuits import Circuit
 from skcircuits.circuits.inputs._gaussian_integrals import MAX_BOUNDED, log_standard_box
+from skcircuits.numerics._patterns import distinct_patterns
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
 from skcircuits.predictions._closed_forms import (
     ClosedForm,
@@ -136,8 +137,8 @@ class Splits:
             inside,
             chosen,
         )
-        used, n_leaves = np.unique(splits._bound(trees), axis=0, return_counts=True)
-        return replace(splits, used=used, n_leaves=n_leaves)
+        used, leaves = distinct_patterns(splits._bound(trees))
+        return replace(splits, used=used, n_leaves=np.bincount(leaves, minlength=len(used)))
 
     def _bound(self, trees: Trees) -> BoolArray:
         """Hand bounds down to the leaves; gives the numbers bounded there (n_leaves, n_columns)."""

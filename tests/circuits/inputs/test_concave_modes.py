@@ -7,10 +7,10 @@ import pytest
 from scipy import optimize, stats
 
 from skcircuits.circuits import Circuit, JohnsonGaussian, MultivariateGaussian
+from skcircuits.circuits.inputs._gaussian_integrals import best_in_box
 from skcircuits.circuits.inputs.base import Box
 from skcircuits.circuits.inputs.restriction import Evidence
 from skcircuits.circuits.queries._boxes import RestrictedCircuit
-from skcircuits.numerics._optimization import best_in_box
 
 NAN = np.nan
 

@@ -14,7 +14,12 @@ from functools import cached_property, singledispatch
 
 import numpy as np
 
-from skcircuits.circuits.inputs._gaussian_integrals import MAX_BOUNDED
+from skcircuits.circuits.inputs._gaussian_integrals import (
+    MAX_BOUNDED,
+    ConcaveLogDensities,
+    CoordinateBounds,
+    best_in_box,
+)
 from skcircuits.circuits.inputs.base import Box, InputLayer
 from skcircuits.circuits.inputs.gaussian import MultivariateGaussianLayer
 from skcircuits.circuits.inputs.johnson import JohnsonGaussianLayer
@@ -27,11 +32,6 @@ from skcircuits.circuits.inputs.restriction._evidence import (
 )
 from skcircuits.circuits.inputs.restriction._normal import TruncatedNormals
 from skcircuits.exceptions import CircuitPropertyError, must
-from skcircuits.numerics._optimization import (
-    ConcaveLogDensities,
-    CoordinateBounds,
-    best_in_box,
-)
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -494,7 +494,7 @@ def can_bound_forms(layer: InputLayer, variables: list[int]) -> bool:
     """Tell whether every unit of a layer has the distribution of forms of these variables."""
     is_registered = restrict_forms.dispatch(type(layer)) is not restrict_forms.dispatch(object)
     return is_registered and all(
-        np.isin(variables, scope).all() for scope in np.unique(layer.scopes, axis=0)
+        np.isin(variables, scope).all() for scope in layer.scopes[layer.scope_runs[0]]
     )
 
 
