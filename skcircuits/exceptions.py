@@ -87,6 +87,11 @@ def must(thing: str, condition: str, way_out: str = "", **got: object) -> str:
     return f"{thing} must {condition}{received}. {way_out}".rstrip()
 
 
+def invalid(thing: str, condition: str, way_out: str = "", **got: object) -> ValueError:
+    """Compose the error of an invalid argument, with the message of `must`."""
+    return ValueError(must(thing, condition, way_out, **got))
+
+
 def _shown(value: object) -> str:
     """Write a value; models in many lines, such as pipelines, by their type."""
     shown = repr(value)
@@ -126,7 +131,7 @@ def require_choice(*choices: str, **values: Any) -> None:
     for name, value in values.items():
         if not isinstance(value, str) or value not in choices:
             listed = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
-            raise ValueError(must(name, f"be {listed}", **{name: value}))
+            raise invalid(name, f"be {listed}", **{name: value})
 
 
 def require_non_negative(**values: Any) -> None:
@@ -135,7 +140,7 @@ def require_non_negative(**values: Any) -> None:
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if not (is_number and 0 <= value <= sys.float_info.max):
             shown = value if not isinstance(value, int) else "another integer"
-            raise ValueError(must(name, "be a finite non-negative number", **{name: shown}))
+            raise invalid(name, "be a finite non-negative number", **{name: shown})
 
 
 def require_count(at_least: int | None, **values: Any) -> None:
@@ -148,4 +153,4 @@ def require_count(at_least: int | None, **values: Any) -> None:
         if not is_integer or abs(value) > MAX_COUNT or (at_least is not None and value < at_least):
             # The digits of larger integers are of no use, and may be too many to print
             shown = value if not is_integer or abs(value) < 10**12 else "a larger integer"
-            raise ValueError(must(name, f"be {kind} integer below 2**31", **{name: shown}))
+            raise invalid(name, f"be {kind} integer below 2**31", **{name: shown})

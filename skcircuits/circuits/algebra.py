@@ -46,7 +46,7 @@ from skcircuits.circuits.structure.units import (
     scaled_product,
     topological_order,
 )
-from skcircuits.exceptions import must, require, require_count
+from skcircuits.exceptions import invalid, require, require_count
 from skcircuits.protocols import FloatArray
 
 Result = TypeVar("Result")
@@ -310,16 +310,16 @@ def cyclic_shift(
     require("root", "a circuit", p=p)
     if variable not in p.cardinalities:
         condition = f"be a discrete variable of the circuit, one of {list(p.cardinalities)}"
-        raise ValueError(must("the variable to shift", condition, variable=variable))
+        raise invalid("the variable to shift", condition, variable=variable)
     if isinstance(shift, bool) or not isinstance(shift, int | np.integer):
-        raise ValueError(must("shift", "be an integer", shift=shift))
+        raise invalid("shift", "be an integer", shift=shift)
     # The cycle may be longer than the states of any unit
     known = p.cardinalities[variable]
     n_states = known if n_states is None else n_states
     require_count(1, n_states=n_states)
     if n_states < known:
-        raise ValueError(
-            must("n_states", f"be at least the {known} states of the variable", n_states=n_states)
+        raise invalid(
+            "n_states", f"be at least the {known} states of the variable", n_states=n_states
         )
 
     def shifted(unit: InputUnit) -> InputUnit:

@@ -41,7 +41,14 @@ from skcircuits.circuits.structure.units import (
     as_unit,
     topological_order,
 )
-from skcircuits.exceptions import CircuitPropertyError, must, require, require_choice, require_count
+from skcircuits.exceptions import (
+    CircuitPropertyError,
+    invalid,
+    must,
+    require,
+    require_choice,
+    require_count,
+)
 from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.numerics._random import RowStreams, as_generator
 from skcircuits.protocols import BoolArray, FloatArray, ImmutableMixin
@@ -261,11 +268,9 @@ class Circuit(ImmutableMixin, Immutable):
         self._require("log_prob_box")
         lower, upper = self._table(lower, "lower"), self._table(upper, "upper")
         if lower.shape != upper.shape:
-            raise ValueError(
-                must("lower and upper", "have one shape", shapes=(lower.shape, upper.shape))
-            )
+            raise invalid("lower and upper", "have one shape", shapes=(lower.shape, upper.shape))
         if not isinstance(closed, str) or closed not in CLOSED:
-            raise ValueError(must("closed", f"be one of {CLOSED}", closed=closed))
+            raise invalid("closed", f"be one of {CLOSED}", closed=closed)
         if states is not None:
             require("items", "a dict from variables to masks of states", states=states)
         masks = {v: self._state_mask(v, mask, len(lower)) for v, mask in (states or {}).items()}
@@ -463,7 +468,7 @@ class Circuit(ImmutableMixin, Immutable):
         unknown = removed - set(self.variables)
         if unknown:
             condition = f"belong to the circuit, which has {list(self.variables)}"
-            raise ValueError(must("variables to marginalise", condition, variables=sorted(unknown)))
+            raise invalid("variables to marginalise", condition, variables=sorted(unknown))
         return _circuit_or_error(marginalize(self.plan, removed), "marginalize")
 
     def normalize(self) -> Circuit:
@@ -502,7 +507,7 @@ class Circuit(ImmutableMixin, Immutable):
         if str(path).endswith((".psdd", ".psdd.gz", ".vtree")):
             condition = "be that of an .npz file: PSDD files are read, and not written"
             way_out = "Choose another name; Circuit.load reads the file."
-            raise ValueError(must("The name", condition, way_out, path=str(path)))
+            raise invalid("The name", condition, way_out, path=str(path))
         files.save(self.root, path)
 
     @classmethod
@@ -611,32 +616,30 @@ class Circuit(ImmutableMixin, Immutable):
         table = np.atleast_1d(float_array(X, name))
         if table.ndim != 2:
             way_out = "Reshape one row with X.reshape(1, -1)."
-            raise ValueError(must(name, "be a table with two axes", way_out, shape=table.shape))
+            raise invalid(name, "be a table with two axes", way_out, shape=table.shape)
         if table.shape[1] < self.plan.n_columns:
             condition = (
                 f"have at least {self.plan.n_columns} columns, as variables are column numbers"
             )
-            raise ValueError(must(name, condition, shape=table.shape))
+            raise invalid(name, condition, shape=table.shape)
         if name in ("X", "x") and np.isinf(table).any():
             row, column = np.argwhere(np.isinf(table))[0]
             condition = "be finite or NaN"
             way_out = f"Look at row {row}, column {column}."
-            raise ValueError(
-                must(f"cells of {name}", condition, way_out, value=float(table[row, column]))
-            )
+            raise invalid(f"cells of {name}", condition, way_out, value=float(table[row, column]))
         return table
 
     def _state_mask(self, variable: int, mask: Any, n_rows: int) -> BoolArray:
         """Check the allowed states of one variable."""
         if variable not in self.cardinalities:
             condition = f"belong to discrete variables with states, {list(self.cardinalities)}"
-            raise ValueError(must("states of a box", condition, variable=variable))
+            raise invalid("states of a box", condition, variable=variable)
         n_states = self.cardinalities[variable]
         array = np.asarray(mask)
         if array.dtype != bool or array.shape != (n_rows, n_states):
             what = f"states of variable {variable}"
             condition = f"be a boolean array of shape ({n_rows}, {n_states})"
-            raise ValueError(must(what, condition, shape=array.shape, dtype=str(array.dtype)))
+            raise invalid(what, condition, shape=array.shape, dtype=str(array.dtype))
         return array
 
 
@@ -644,7 +647,7 @@ def _circuit_or_error(root: Unit | None, operation: str) -> Circuit:
     """Wrap a root; refuse a result without variables."""
     if root is None:
         way_out = "Use log_prob for the probability of a whole row."
-        raise ValueError(must(operation, "leave at least one variable", way_out))
+        raise invalid(operation, "leave at least one variable", way_out)
     return Circuit(root)
 
 
@@ -655,7 +658,5 @@ def _random_source(random_state: Any, n_rows: int) -> np.random.Generator | RowS
     if len(random_state) != n_rows:
         condition = f"hold one stream per row, {n_rows} in all"
         way_out = "Make them from X, or from one row to draw without X."
-        raise ValueError(
-            must("RowStreams as random_state", condition, way_out, n_streams=len(random_state))
-        )
+        raise invalid("RowStreams as random_state", condition, way_out, n_streams=len(random_state))
     return random_state

@@ -34,7 +34,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skcircuits.exceptions import MAX_COUNT, must
+from skcircuits.exceptions import MAX_COUNT, invalid
 from skcircuits.kernels.families.base import KernelFamily
 from skcircuits.numerics._arrays import float_array, without_mask
 from skcircuits.numerics._random import as_generator
@@ -151,13 +151,13 @@ def check_weights(sample_weight, X):
     n_rows = _num_samples(X)
     if given.shape != (n_rows,):
         if not isinstance(sample_weight, Number):  # one weight for all rows
-            raise ValueError(must("sample_weight", "have one weight per row", shape=given.shape))
+            raise invalid("sample_weight", "have one weight per row", shape=given.shape)
         given = np.full(n_rows, float(given))
     weights = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     if not weights.max() < _MAX_TOTAL / len(weights):
         condition = f"sum to less than {_MAX_TOTAL:g}"
         way_out = "Divide all weights by the largest."
-        raise ValueError(must("sample_weight", condition, way_out, largest=float(weights.max())))
+        raise invalid("sample_weight", condition, way_out, largest=float(weights.max()))
     return weights
 
 
@@ -184,7 +184,7 @@ def route_fit_parameters(router, estimator, sample_weight, parameters):
     if weights is None:
         condition = "be None, as the estimator cannot take weights"
         way_out = "Use an estimator whose fit has sample_weight."
-        raise ValueError(must("sample_weight", condition, way_out, estimator=estimator))
+        raise invalid("sample_weight", condition, way_out, estimator=estimator)
     return {weights: sample_weight, **parameters}
 
 
@@ -325,12 +325,11 @@ def _as_numbers(y):
     """Target as floats whose squares are floats, too."""
     if y.dtype.kind in "mM":
         way_out = "Convert dates and durations to numbers."
-        raise ValueError(must("y", "hold numbers", way_out, dtype=str(y.dtype)))
+        raise invalid("y", "hold numbers", way_out, dtype=str(y.dtype))
     y = y.astype(np.float64, copy=False)
     largest = float(np.abs(y).max(initial=0.0))
     if largest > MAX_CELL:
-        condition = f"be at most {MAX_CELL:g} in magnitude"
-        raise ValueError(must("y", condition, "Rescale it.", largest=largest))
+        raise invalid("y", f"be at most {MAX_CELL:g} in magnitude", "Rescale it.", largest=largest)
     return y
 
 
@@ -396,7 +395,7 @@ class KernelParametersMixin:
             return self
         if not isinstance(self.kernel, KernelFamily):
             condition = f"be a single kernel object to set {sorted(of_kernel)}"
-            raise ValueError(must("kernel", condition, "Set kernel itself.", kernel=self.kernel))
+            raise invalid("kernel", condition, "Set kernel itself.", kernel=self.kernel)
         self.kernel = self.kernel.with_params(
             **{name.removeprefix("kernel__"): params[name] for name in of_kernel}
         )

@@ -42,7 +42,7 @@ from skcircuits.estimators.targets._weighted_samples import (
     systematic_rows,
     to_inference_data,
 )
-from skcircuits.exceptions import must, require_choice, require_count, warn
+from skcircuits.exceptions import invalid, require_choice, require_count, warn
 from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import float_array
 from skcircuits.stein._measures import estimated_seconds
@@ -352,7 +352,7 @@ class BBISWeighter(
             return self._draws
         if np.isnan(self.samples_).any():
             way_out = "Use marginals() for collapsed samples."
-            raise ValueError(must("samples", "be complete", way_out, collapsed=True))
+            raise invalid("samples", "be complete", way_out, collapsed=True)
         return draws_of_rows(self.target_, self.samples_, self.get_feature_names_out())
 
     def transform(self, X):
@@ -392,9 +392,7 @@ class BBISWeighter(
         """
         weights = self._weights_or(weights)
         if is_continuous(self.target_):
-            raise ValueError(
-                must("target", "be categorical", "Use expectation(f) for continuous targets.")
-            )
+            raise invalid("target", "be categorical", "Use expectation(f) for continuous targets.")
         # Samples without weight may be impossible, and then have no conditional distribution.
         samples, weights = self.samples_[weights != 0], weights[weights != 0]
         if np.isnan(samples).any():
@@ -456,7 +454,7 @@ class BBISWeighter(
         if regularized:
             if not is_continuous(self.target_):
                 way_out = "Pass regularized=False."
-                raise ValueError(must("target", "be continuous to be regularized", way_out))
+                raise invalid("target", "be continuous to be regularized", way_out)
             distinct = problem.samples[problem.distinct_rows(gram.which)]
             log_prob = self._log_densities(distinct, "regularized thinning")
             # Curvatures are compared in the units of the kernel
@@ -535,8 +533,8 @@ class BBISWeighter(
         if not hasattr(self.target_, "log_prob_unnormalized"):
             condition = "have log_prob_unnormalized"
             way_out = "Log densities cannot be computed from gradients alone."
-            raise ValueError(
-                must(f"target of {use}", condition, way_out, target=type(self.target_).__name__)
+            raise invalid(
+                f"target of {use}", condition, way_out, target=type(self.target_).__name__
             )
         return self.target_.log_prob_unnormalized(samples)
 
@@ -587,9 +585,7 @@ class BBISWeighter(
             if self.target is not None:
                 condition = "be None if a target is given"
                 way_out = "Use BBISWeighter() without a target."
-                raise ValueError(
-                    must("gradients", condition, way_out, target=type(self.target).__name__)
-                )
+                raise invalid("gradients", condition, way_out, target=type(self.target).__name__)
             return GivenGradients(samples, gradients), None
         if self.target is None:
             target = learn_target(samples, self.is_categorical_, self._schema.cardinalities)
@@ -630,15 +626,13 @@ class BBISWeighter(
             return self.weights_
         weights = float_array(weights, "weights")
         if weights.shape != self.weights_.shape:
-            raise ValueError(
-                must("weights", f"have shape {self.weights_.shape}", shape=weights.shape)
-            )
+            raise invalid("weights", f"have shape {self.weights_.shape}", shape=weights.shape)
         if (weights < 0).any():
-            raise ValueError(must("weights", "not be negative", min=float(weights.min())))
+            raise invalid("weights", "not be negative", min=float(weights.min()))
         # Unnormalised importance weights would give unnormalised answers; NaN fails too.
         if not abs(weights.sum() - 1.0) <= 1e-6:
-            raise ValueError(
-                must("weights", "sum to one", "Divide them by their sum.", sum=float(weights.sum()))
+            raise invalid(
+                "weights", "sum to one", "Divide them by their sum.", sum=float(weights.sum())
             )
         return weights
 

@@ -28,7 +28,7 @@ from skcircuits.estimators.automatic._inner_density import (
 )
 from skcircuits.estimators.gaussian_mixture import GaussianMixtureDensity
 from skcircuits.estimators.shared._completion import with_possible_evidence
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.kernels import RBF, Hamming, Laplacian, expected_kernel_matrix
 from skcircuits.kernels.families.base import Kernel, structure_of
 from skcircuits.predictions import ExpectedResponse, KernelExpansion
@@ -327,19 +327,17 @@ class ExpectedPredictionSVR(
         if not isinstance(self.kernel, str) and not is_default:
             condition = "have its default value if kernel is a kernel object"
             way_out = "Set the coefficient of the kernel object itself."
-            raise ValueError(must("gamma", condition, way_out, gamma=self.gamma))
+            raise invalid("gamma", condition, way_out, gamma=self.gamma)
         if not isinstance(self.kernel, str):
             # It refuses kernels of variables that the table does not have
             structure_of(self.kernel, range(n_columns))
         numbers = np.flatnonzero(~self.is_categorical_)
         if isinstance(self.kernel, str) and self.kernel == "hamming" and len(numbers):
-            raise ValueError(
-                must(
-                    "All columns",
-                    "hold labels for kernel='hamming'",
-                    "Name them in categorical_features, or use kernel='rbf'.",
-                    numeric_columns=[self._schema.names[j] for j in numbers],
-                )
+            raise invalid(
+                "All columns",
+                "hold labels for kernel='hamming'",
+                "Name them in categorical_features, or use kernel='rbf'.",
+                numeric_columns=[self._schema.names[j] for j in numbers],
             )
 
     def _check_closed_form(self, encoded):

@@ -25,7 +25,7 @@ from skcircuits.estimators.prediction._expected_prediction import (
     ExpectedPredictionMixin,
     column_encoder,
 )
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid, must
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.predictions._closed_forms import ask, classes_of, last_step
 from skcircuits.tabular._columns import is_missing
@@ -64,7 +64,7 @@ def _check_columns(probabilities, classes, model):
     if [shape[1:] for shape in shapes] != needed:
         name = f"{type(model).__name__}.predict_proba"
         shape = shapes if several else shapes[0]
-        raise ValueError(must(name, "have a column for each class", classes=classes, shape=shape))
+        raise invalid(name, "have a column for each class", classes=classes, shape=shape)
 
 
 def _votes_of_pairs(decisions, n_classes):
@@ -315,7 +315,7 @@ class ExpectedPredictionClassifier(ClassifierMixin, ExpectedPredictionMixin):
             if n_missing:
                 way_out = "Leave out the rows whose label is missing."
                 condition = "have a label in every row"
-                raise ValueError(must("y", condition, way_out, n_missing=n_missing)) from error
+                raise invalid("y", condition, way_out, n_missing=n_missing) from error
             types = sorted({type(label).__name__ for label in labels})
             if isinstance(error, ValueError) and len(types) <= 1:
                 raise

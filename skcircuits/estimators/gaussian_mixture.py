@@ -30,7 +30,7 @@ from skcircuits.estimators._base import (
 )
 from skcircuits.estimators.shared._density import CircuitDensity, check_observed
 from skcircuits.estimators.shared._fitting import drive, warn_not_converged
-from skcircuits.exceptions import must, warn
+from skcircuits.exceptions import invalid, warn
 from skcircuits.learning._columns import describe_column
 from skcircuits.learning.gaussian_mixture._candidates import (
     KERNELS,
@@ -523,20 +523,18 @@ class GaussianMixtureDensity(CircuitDensity):
         if by_rows and (
             self.covariance_type not in ("auto", "tied") or self.location_model is True
         ):
-            raise ValueError(
-                must(
-                    'A density with n_components="rows"',
-                    "have one covariance for all components and no location model",
-                    'Set covariance_type="tied" and location_model=False.',
-                    covariance_type=self.covariance_type,
-                    location_model=self.location_model,
-                )
+            raise invalid(
+                'A density with n_components="rows"',
+                "have one covariance for all components and no location model",
+                'Set covariance_type="tied" and location_model=False.',
+                covariance_type=self.covariance_type,
+                location_model=self.location_model,
             )
         if self.location_model is True and self.covariance_type not in ("auto", "tied"):
             condition = "have one covariance for all components"
             way_out = 'Set covariance_type="tied".'
-            raise ValueError(
-                must("A location model", condition, way_out, covariance_type=self.covariance_type)
+            raise invalid(
+                "A location model", condition, way_out, covariance_type=self.covariance_type
             )
         return CandidateSpace(
             asked(self.covariance_type),
@@ -650,7 +648,7 @@ def _check_size(table):
     if n_rows > MAX_KERNEL_ROWS:
         subject = 'A table with n_components="rows"'
         condition = f"have at most {MAX_KERNEL_ROWS:,} different rows"
-        raise ValueError(must(subject, condition, "Set n_components to a number.", n_rows=n_rows))
+        raise invalid(subject, condition, "Set n_components to a number.", n_rows=n_rows)
 
 
 def _check_distance(table, X, schema):
@@ -664,7 +662,7 @@ def _check_distance(table, X, schema):
         what = f"Cells of column {schema.names[column]!r}"
         condition = f"lie within {_MAX_DISTANCE:.1e} standard deviations of the first rows' mean"
         way_out = "Omit such rows, or fit all rows at once."
-        raise ValueError(must(what, condition, way_out, cell=float(X[table.source[row], column])))
+        raise invalid(what, condition, way_out, cell=float(X[table.source[row], column]))
 
 
 def _check_first_batch(n_samples, n_components):
@@ -674,7 +672,7 @@ def _check_first_batch(n_samples, n_components):
     if n_samples < least:
         condition = f"have at least {least} rows, {_FIRST_ROWS} for each component"
         way_out = "Collect more rows before the first call, which determines scales and priors."
-        raise ValueError(must("The first batch", condition, way_out, n_samples=n_samples))
+        raise invalid("The first batch", condition, way_out, n_samples=n_samples)
 
 
 def _as_draw(settings, pool, total_weight):

@@ -43,7 +43,7 @@ from skcircuits.estimators.targets._weighted_samples import (
     function_values,
     to_inference_data,
 )
-from skcircuits.exceptions import must, require_count
+from skcircuits.exceptions import invalid, require_count
 from skcircuits.numerics._arrays import float_array
 from skcircuits.parallel import Parallel, dask_client, delayed, single_threaded_blas
 from skcircuits.particles._metric import Metric, SparseMetric
@@ -467,14 +467,14 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         try:
             points = points.astype(np.float64)
         except OverflowError as error:  # of integers, which NumPy raises
-            raise ValueError(must("X", "hold numbers that a float can hold")) from error
+            raise invalid("X", "hold numbers that a float can hold") from error
         except (TypeError, ValueError):
             points = float_array(points, "X")  # words its error
         unknown = points[~np.isfinite(points)]
         if len(unknown):
             way_out = "Complete the rows first, for example by CircuitImputer."
             condition = "be finite, neither NaN nor infinity"
-            raise ValueError(must("Cells of X", condition, way_out, value=float(unknown[0])))
+            raise invalid("Cells of X", condition, way_out, value=float(unknown[0]))
         return points
 
     def _given_a_target(self):
@@ -486,7 +486,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         n_coordinates = self._count_coordinates(neighbors, blocks, X)
         if X is not None and X.shape[1] != n_coordinates:
             condition = f"have one column per coordinate of the target ({n_coordinates})"
-            raise ValueError(must("X", condition, n_features=X.shape[1]))
+            raise invalid("X", condition, n_features=X.shape[1])
         return SVGDProblem(
             target,
             n_coordinates,
@@ -527,7 +527,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             what = "target of preconditioner='hessian'"
             condition = "have one mode and a Gaussian that matches its scores and Hessians"
             way_out = "Use preconditioner='auto', which falls back to None."
-            raise ValueError(must(what, condition, way_out, target=type(self.target_).__name__))
+            raise invalid(what, condition, way_out, target=type(self.target_).__name__)
         # Kernels of the published method resolve the shape of densities that are easy to move in.
         is_easy = metric is not None and metric.condition < EASY_CONDITION
         if kind == "auto" and is_easy and not problem.is_concave(metric, np.random.default_rng(0)):
@@ -598,8 +598,8 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
             return X.shape[1]
         if self._continues():
             return self.particles_.shape[1]
-        raise ValueError(
-            must("X", "be given for a target without neighbors", "Pass starting particles.", X=X)
+        raise invalid(
+            "X", "be given for a target without neighbors", "Pass starting particles.", X=X
         )
 
     def _continues(self):
@@ -615,9 +615,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
                 what = "the last particles"
                 condition = f"have one column per coordinate of the target ({n_coordinates})"
                 way_out = "Set warm_start=False for another target."
-                raise ValueError(
-                    must(what, condition, way_out, n_features=self.particles_.shape[1])
-                )
+                raise invalid(what, condition, way_out, n_features=self.particles_.shape[1])
             return [self.particles_]
         return [self._draw_start(X, n_coordinates, rng) for _ in range(self.n_init)]
 
@@ -672,7 +670,7 @@ def _check_precision(values, n_coordinates):
         or np.linalg.eigvalsh(precision)[0] <= 0
     ):
         condition = f"be symmetric and positive definite, of shape {(n_coordinates,) * 2}"
-        raise ValueError(must("preconditioner", condition, shape=precision.shape))
+        raise invalid("preconditioner", condition, shape=precision.shape)
     return precision
 
 

@@ -26,7 +26,7 @@ from skcircuits.estimators.automatic._inner_density import (
 from skcircuits.estimators.shared._completion import complete_rows, predict_in_turns
 from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.estimators.shared._fitting import TrainingRows, weights_in_rows
-from skcircuits.exceptions import ZeroProbabilityError, must, require_count
+from skcircuits.exceptions import ZeroProbabilityError, invalid, require_count
 from skcircuits.learning._self_masking import learn_self_masking, may_be_self_masked
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._random import RowStreams
@@ -392,7 +392,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         if not isinstance(density, BaseDensity):
             condition = "be one that can be fitted again for proper imputations"
             way_out = "Pass proper=False, or a density estimator of skcircuits."
-            raise ValueError(must("density", condition, way_out, density=density))
+            raise invalid("density", condition, way_out, density=density)
         rows, weights = self._training
         tables = Parallel(n_jobs=self.n_jobs)(
             delayed(_draw_with_new_parameters)(
@@ -514,13 +514,11 @@ def _imputation_bounds(min_value, max_value, X, schema):
     # Crossed bounds would be clipped to one of them, silently
     crossed = np.flatnonzero(low > high)
     if len(crossed):
-        raise ValueError(
-            must(
-                "min_value",
-                f"not exceed max_value in column {schema.names[crossed[0]]!r}",
-                min_value=float(low[crossed[0]]),
-                max_value=float(high[crossed[0]]),
-            )
+        raise invalid(
+            "min_value",
+            f"not exceed max_value in column {schema.names[crossed[0]]!r}",
+            min_value=float(low[crossed[0]]),
+            max_value=float(high[crossed[0]]),
         )
     return low, high
 
@@ -543,7 +541,7 @@ def _bounds_by_column(name, value, schema):
         unknown = [key for key in value if key not in schema.names]
         if unknown:
             way_out = f"Columns are {list(schema.names)}."
-            raise ValueError(must(f"Names in {name}", "be columns", way_out, unknown=unknown))
+            raise invalid(f"Names in {name}", "be columns", way_out, unknown=unknown)
         bounds = [value.get(column, np.nan) for column in schema.names]
     elif np.ndim(value) == 0:
         # Days since 1970 are meant by no one
@@ -552,7 +550,7 @@ def _bounds_by_column(name, value, schema):
         bounds = list(value)
         if np.shape(value) != (len(schema.columns),):
             condition = f"be a number or have shape ({len(schema.columns)},)"
-            raise ValueError(must(name, condition, shape=np.shape(value)))
+            raise invalid(name, condition, shape=np.shape(value))
     return [
         read_date(column, own) if column.has_dates and not is_missing(own) else own
         for column, own in zip(schema.columns, bounds, strict=True)

@@ -18,7 +18,14 @@ from skcircuits.estimators._base import (
 from skcircuits.estimators.shared._density import BaseDensity, StatesMixin, check_observed
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive
 from skcircuits.estimators.shared.queries._restricted_models import ColumnOfTrees, RestrictedTrees
-from skcircuits.exceptions import CircuitPropertyError, must, require_choice, require_count, warn
+from skcircuits.exceptions import (
+    CircuitPropertyError,
+    invalid,
+    must,
+    require_choice,
+    require_count,
+    warn,
+)
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.trees._chow_liu import complete_rows
 from skcircuits.trees._trees import edges_of
@@ -410,9 +417,7 @@ class MoATDensity(ValidationMixin, StatesMixin, BaseDensity):
         if len(self._training.vectors) != self.n_components:
             condition = f"stay {len(self._training.vectors)} where learning goes on"
             way_out = "Call fit with warm_start=False to start afresh."
-            raise ValueError(
-                must("n_components", condition, way_out, n_components=self.n_components)
-            )
+            raise invalid("n_components", condition, way_out, n_components=self.n_components)
         return self._encode_table(X)
 
     def _reset(self):
@@ -521,8 +526,8 @@ class MoATDensity(ValidationMixin, StatesMixin, BaseDensity):
             what = "rows of a mixture of all trees"
             condition = "be complete with missing='error', of values seen in fit"
             way_out = "Use missing='estimate'."
-            raise ValueError(
-                must(what, condition, way_out, n_missing_or_unseen_cells=int((codes < 0).sum()))
+            raise invalid(
+                what, condition, way_out, n_missing_or_unseen_cells=int((codes < 0).sum())
             )
 
     def _log_density(self, X):

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import expit
 
-from skcircuits.exceptions import must, needs_extra
+from skcircuits.exceptions import invalid, must, needs_extra
 from skcircuits.numerics._arrays import float_array, listed
 
 # Newton's step, in standard errors, from coefficients that count as a maximum of the likelihood
@@ -68,7 +68,7 @@ class PooledEstimate:
             Lower and upper ends.
         """
         if not 0 < level < 1:
-            raise ValueError(must("level", "lie between 0 and 1", level=level))
+            raise invalid("level", "lie between 0 and 1", level=level)
         half = stats.t.ppf((1 + level) / 2, self.degrees_of_freedom) * self.standard_error
         return np.stack([self.estimate - half, self.estimate + half], axis=1)
 
@@ -165,7 +165,7 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
         raise TypeError(must("names", "be a sequence of strings", names=names))
     names = (names,) if isinstance(names, str) else tuple(names)
     if names and len(names) != estimates.shape[1]:
-        raise ValueError(must("names", f"be one for each of {estimates.shape[1]}", names=names))
+        raise invalid("names", f"be one for each of {estimates.shape[1]}", names=names)
     m = len(estimates)
     within, between = variances.mean(axis=0), estimates.var(axis=0, ddof=1)
     # Rubin (1987): m tables estimate the variance between tables with an error of its own
@@ -177,10 +177,7 @@ def pool(estimates, variances, *, complete_degrees_of_freedom=None, names=()):
         freedom = (m - 1) / fraction**2
     nu = np.inf if complete_degrees_of_freedom is None else float(complete_degrees_of_freedom)
     if not nu > 0:
-        condition = "be positive"
-        raise ValueError(
-            must("complete_degrees_of_freedom", condition, complete_degrees_of_freedom=nu)
-        )
+        raise invalid("complete_degrees_of_freedom", "be positive", complete_degrees_of_freedom=nu)
     if np.isfinite(nu):
         # Barnard and Rubin (1999): small tables have few degrees of freedom even without missing
         # values
@@ -249,18 +246,16 @@ def pool_models(models, X, y):
         list(listed(values, name)) for name, values in (("models", models), ("X", X), ("y", y))
     )
     if not models:
-        raise ValueError(must("models", "hold one fitted model per imputed table", models=models))
+        raise invalid("models", "hold one fitted model per imputed table", models=models)
     # One target for all tables, or one for each
     targets = [y] * len(models) if np.ndim(outcomes[:1]) <= 1 else outcomes
     if not len(models) == len(tables) == len(targets):
-        raise ValueError(
-            must(
-                "models",
-                "be as many as the tables and targets",
-                n_models=len(models),
-                n_tables=len(tables),
-                n_targets=len(targets),
-            )
+        raise invalid(
+            "models",
+            "be as many as the tables and targets",
+            n_models=len(models),
+            n_tables=len(tables),
+            n_targets=len(targets),
         )
     results = [_coefficients(*fit) for fit in zip(models, tables, targets, strict=True)]
     estimates, variances = (np.stack(part) for part in zip(*results, strict=True))
@@ -279,11 +274,11 @@ def _checked(estimates, variances):
         what = "estimates and variances"
         condition = "have one shape (m,) or (m, k), m >= 2 imputed tables and k >= 1 estimates"
         way_out = "Draw more imputations."
-        raise ValueError(must(what, condition, way_out, shapes=(estimates.shape, variances.shape)))
+        raise invalid(what, condition, way_out, shapes=(estimates.shape, variances.shape))
     if not (np.isfinite(estimates).all() and np.isfinite(variances).all() and variances.min() > 0):
         condition = "be finite, variances positive"
-        raise ValueError(
-            must("estimates and variances", condition, smallest_variance=float(variances.min()))
+        raise invalid(
+            "estimates and variances", condition, smallest_variance=float(variances.min())
         )
     return estimates.reshape(len(estimates), -1), variances.reshape(len(variances), -1)
 
@@ -296,16 +291,16 @@ def _coefficients(model, X, y):
     if kind not in ("LinearRegression", "LogisticRegression") or np.isfinite(penalty):
         condition = "be LinearRegression, or LogisticRegression with C=np.inf"
         way_out = "Compute variances yourself and use pool(estimates, variances)."
-        raise ValueError(must("models", condition, way_out, model=model))
+        raise invalid("models", condition, way_out, model=model)
     X, y, coefficients = float_array(X, "X"), np.ravel(y), np.ravel(model.coef_)
     if np.ndim(model.coef_) == 2 and len(model.coef_) > 1:
-        raise ValueError(must("models", "have one output", n_outputs=len(model.coef_)))
+        raise invalid("models", "have one output", n_outputs=len(model.coef_))
     if model.fit_intercept:
         X = np.column_stack([np.ones(len(X)), X])
         coefficients = np.concatenate([np.ravel(model.intercept_), coefficients])
     if X.shape != (len(y), len(coefficients)):
         condition = f"be the {len(y)} rows and the columns that its model was fitted to"
-        raise ValueError(must("Every table of X", condition, shape=X.shape, model=model))
+        raise invalid("Every table of X", condition, shape=X.shape, model=model)
     _require_enough_rows(X)
     gradient, information = _derivatives(model, X, y, X @ coefficients)
     covariance = np.linalg.inv(information)
@@ -314,7 +309,7 @@ def _coefficients(model, X, y):
     if (np.abs(covariance @ gradient) > MAX_STEP * np.sqrt(variances)).any():
         condition = "maximise the likelihood of its table and target"
         way_out = "Fit it to them without weights and constraints, with columns in the same order."
-        raise ValueError(must("Every model", condition, way_out, model=model))
+        raise invalid("Every model", condition, way_out, model=model)
     return coefficients, variances
 
 
@@ -325,8 +320,8 @@ def _require_enough_rows(X):
     if rank < X.shape[1] or len(X) <= rank:
         condition = "be linearly independent, with the intercept, and fewer than the rows"
         way_out = "Leave some columns out of the models."
-        raise ValueError(
-            must("Columns of X", condition, way_out, n_rows=len(X), n_columns=X.shape[1], rank=rank)
+        raise invalid(
+            "Columns of X", condition, way_out, n_rows=len(X), n_columns=X.shape[1], rank=rank
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from skcircuits.estimators._base import TABLE_CONSTRAINTS, Interval, inherit_documentation
 from skcircuits.estimators.shared._density import DiscreteDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, drive, stages
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.learning._strudel import (
     GrowthLimits,
     StrudelLearner,
@@ -218,9 +218,7 @@ class StrudelDensity(ValidationMixin, DiscreteDensity):
         if not np.array_equal(self._training_states, rows.states, equal_nan=True):
             condition = "be those of the previous fit, with the same split"
             way_out = "Set random_state to an integer, or warm_start=False to start again."
-            raise ValueError(
-                must("rows with warm_start=True", condition, way_out, n_rows=len(rows.X))
-            )
+            raise invalid("rows with warm_start=True", condition, way_out, n_rows=len(rows.X))
 
 
 def _validation_score(model):

@@ -19,7 +19,7 @@ from xml.parsers import expat
 
 import numpy as np
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid, must
 from skcircuits.graphical.factor import Factor, check_table_size
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -67,11 +67,9 @@ def named_file(kind: str, path: str | PathLike[str]) -> Iterator[bytes]:
         yield Path(path).read_bytes()
     except UnicodeDecodeError as error:
         way_out = f"Save it as UTF-8; {error}."
-        raise ValueError(must(f"{kind} file", "be UTF-8 text", way_out, path=str(path))) from None
+        raise invalid(f"{kind} file", "be UTF-8 text", way_out, path=str(path)) from None
     except ValueError as error:
-        raise ValueError(
-            must(f"{kind} file", "follow the format", str(error), path=str(path))
-        ) from error
+        raise invalid(f"{kind} file", "follow the format", str(error), path=str(path)) from error
 
 
 def _decoded(data: bytes) -> str:
@@ -98,13 +96,12 @@ def parse_xmlbif(data: bytes) -> NetworkDescription:
     variables = network.findall("VARIABLE")
     odd = [one.get("TYPE") for one in variables if one.get("TYPE", "nature") != "nature"]
     if odd:
-        condition = "have TYPE nature"
         way_out = "Decisions and utilities have no probabilities."
-        raise ValueError(must("variables", condition, way_out, types=odd))
+        raise invalid("variables", "have TYPE nature", way_out, types=odd)
     states = [(_xml_text(one, "NAME"), _xml_texts(one, "OUTCOME")) for one in variables]
     for name, labels in states:
         if not labels or len(set(labels)) < len(labels):
-            raise ValueError(must(f"OUTCOMEs of {name}", "be different names", outcomes=labels))
+            raise invalid(f"OUTCOMEs of {name}", "be different names", outcomes=labels)
     given = [
         (_xml_text(one, "FOR"), _xml_texts(one, "GIVEN"), _xml_text(one, "TABLE"))
         for one in network.findall("DEFINITION")
@@ -138,7 +135,7 @@ def _xml_add(element: ElementTree.Element, tag: str, text: str) -> None:
     if text != " ".join(text.split()) or not text.isprintable() or not text:
         condition = "be words of printable characters with single spaces between them"
         way_out = "Choose other variable_names and state_names, or write a UAI file by to_uai."
-        raise ValueError(must("names in an XMLBIF file", condition, way_out, name=text))
+        raise invalid("names in an XMLBIF file", condition, way_out, name=text)
     ElementTree.SubElement(element, tag).text = text
 
 
@@ -151,7 +148,7 @@ def _xml_root(data: bytes) -> ElementTree.Element:
         checker.Parse(data, True)
         root = ElementTree.fromstring(data)
     except (expat.ExpatError, ElementTree.ParseError, LookupError) as error:
-        raise ValueError(must("XMLBIF file", "be well-formed XML", f"{error}.")) from None
+        raise invalid("XMLBIF file", "be well-formed XML", f"{error}.") from None
     for element in root.iter():
         # In any namespace
         element.tag = element.tag.rpartition("}")[2]
@@ -160,12 +157,12 @@ def _xml_root(data: bytes) -> ElementTree.Element:
         condition = "hold one NETWORK of VARIABLE elements, as in XMLBIF 0.3"
         way_out = "Export in this version, or as BIF or UAI."
         found = sorted({element.tag for element in root})
-        raise ValueError(must("XMLBIF file", condition, way_out, root=root.tag, found=found))
+        raise invalid("XMLBIF file", condition, way_out, root=root.tag, found=found)
     return networks[0]
 
 
 def _refuse_entity(name: str, *_: Any) -> None:
-    raise ValueError(must("XMLBIF file", "declare no entities", "Replace them.", entity=name))
+    raise invalid("XMLBIF file", "declare no entities", "Replace them.", entity=name)
 
 
 def _xml_texts(element: ElementTree.Element, tag: str) -> list[str]:
@@ -175,7 +172,7 @@ def _xml_texts(element: ElementTree.Element, tag: str) -> list[str]:
 def _xml_text(element: ElementTree.Element, tag: str) -> str:
     texts = _xml_texts(element, tag)
     if len(texts) != 1:
-        raise ValueError(must(element.tag, f"have one {tag}", found=texts))
+        raise invalid(element.tag, f"have one {tag}", found=texts)
     return texts[0]
 
 
@@ -195,7 +192,7 @@ def _described(
 ) -> NetworkDescription:
     """Put the variables of a file and their families, (child, parents, table), together."""
     if not declared:
-        raise ValueError(must(f"{kind} file", "declare variables"))
+        raise invalid(f"{kind} file", "declare variables")
     # Blocks may come in any order; variables keep that of their declarations.
     states = dict(declared)
     children = [child for child, _, _ in given]
@@ -203,11 +200,11 @@ def _described(
     _check_once(kind, children, "give every variable one probability")
     odd = sorted(set(children) ^ set(states))
     if odd:
-        raise ValueError(must(f"{kind} file", "give every variable a probability", variables=odd))
+        raise invalid(f"{kind} file", "give every variable a probability", variables=odd)
     blocks = {child: (parents, body) for child, parents, body in given}
     unknown = sorted({parent for _, parents, _ in given for parent in parents} - set(states))
     if unknown:
-        raise ValueError(must("parents", "be declared as variables", parents=unknown))
+        raise invalid("parents", "be declared as variables", parents=unknown)
     names = list(states)
     number = {name: index for index, name in enumerate(names)}
     return NetworkDescription(
@@ -256,7 +253,7 @@ def _quoted(name: str) -> str:
     if not name or '"' in name or "\n" in name:
         way_out = "Choose other variable_names and state_names, or write a UAI file by to_uai."
         condition = "hold no quotes or line breaks, nor be empty"
-        raise ValueError(must("names in a BIF file", condition, way_out, name=name))
+        raise invalid("names in a BIF file", condition, way_out, name=name)
     return f'"{name}"'
 
 
@@ -264,7 +261,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     for match in _TOKEN.finditer(text):
         quoted, plain = match.group("quoted", "plain")
         if match.group("open") is not None:
-            raise ValueError(must("comments of a BIF file", "be closed", "Add */."))
+            raise invalid("comments of a BIF file", "be closed", "Add */.")
         if quoted is not None:
             yield _Token(quoted, "")
         elif plain is not None:
@@ -295,12 +292,12 @@ def _blocks(tokens: Iterator[_Token]) -> Iterator[tuple[_Statement, list[_Statem
         elif depth > 1 or token.plain != "{":
             body[-1].append(token)
     if depth:
-        raise ValueError(must("BIF file", "have matching braces"))
+        raise invalid("BIF file", "have matching braces")
 
 
 def _variable(head: _Statement) -> str:
     if len(head) != 2:
-        raise ValueError(must("variable", "have one name", _QUOTE, name=_texts(head[1:])))
+        raise invalid("variable", "have one name", _QUOTE, name=_texts(head[1:]))
     return head[1].text
 
 
@@ -314,9 +311,7 @@ def _family(head: _Statement) -> tuple[str, list[str]]:
     bars = [position for position, token in enumerate(names) if token.plain == "|"]
     closed = len(head) > 3 and head[1].plain == "(" and head[-1].plain == ")"
     if not closed or not names or bars not in ([], [1]):
-        raise ValueError(
-            must("probability", "be of ( child | parents )", _QUOTE, head=_texts(head[1:]))
-        )
+        raise invalid("probability", "be of ( child | parents )", _QUOTE, head=_texts(head[1:]))
     return names[0].text, [token.text for token in names[1 + len(bars) :]]
 
 
@@ -329,12 +324,12 @@ def _state_names(variable: str, body: list[_Statement]) -> list[str]:
     # Quoted names do not determine the type of the statement.
     declared = _DISCRETE.match(" ".join(token.plain for token in types[0])) if types else None
     if declared is None:
-        raise ValueError(must(f"variable {variable}", "be discrete"))
+        raise invalid(f"variable {variable}", "be discrete")
     marks = [token.plain for token in types[0]]
     names = [token.text for token in types[0][marks.index("{") + 1 : marks.index("}")]]
     if len(set(names)) != int(declared.group(1)) or len(names) != len(set(names)):
-        raise ValueError(
-            must(f"variable {variable}", f"name {declared.group(1)} states", _QUOTE, states=names)
+        raise invalid(
+            f"variable {variable}", f"name {declared.group(1)} states", _QUOTE, states=names
         )
     return names
 
@@ -342,7 +337,7 @@ def _state_names(variable: str, body: list[_Statement]) -> list[str]:
 def _check_once(kind: str, names: list[str], condition: str) -> None:
     repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
-        raise ValueError(must(f"{kind} file", condition, variables=repeated))
+        raise invalid(f"{kind} file", condition, variables=repeated)
 
 
 def _table(
@@ -370,11 +365,9 @@ def _table(
             table[row] = _numbers(name, entry[end + 1 :], shape[-1])
         else:
             condition = "begin with table, default or (states of the parents)"
-            raise ValueError(
-                must(f"entries of the table of {name}", condition, entry=_texts(entry))
-            )
+            raise invalid(f"entries of the table of {name}", condition, entry=_texts(entry))
     if np.isnan(table).any():
-        raise ValueError(must(f"table of {name}", "have a row for every state of its parents"))
+        raise invalid(f"table of {name}", "have a row for every state of its parents")
     return table
 
 
@@ -388,7 +381,7 @@ def _check_rows_once(name: str, entries: list[_Statement]) -> None:
         # A table gives all rows
         is_repeated = rows in seen or (marks[0] == "(" and ("table",) in seen)
         if is_repeated or (marks[0] == "table" and any(other[0] == "(" for other in seen)):
-            raise ValueError(must(f"table of {name}", "give every row once", entry=_texts(entry)))
+            raise invalid(f"table of {name}", "give every row once", entry=_texts(entry))
         seen.add(rows)
 
 
@@ -396,11 +389,9 @@ def _numbers(name: str, words: _Statement, count: int) -> FloatArray:
     try:
         values = np.array([_number(word.text) for word in words])
     except ValueError as error:
-        raise ValueError(must(f"table of {name}", "hold numbers", str(error))) from None
+        raise invalid(f"table of {name}", "hold numbers", str(error)) from None
     if len(values) != count:
-        raise ValueError(
-            must(f"entries of the table of {name}", f"be {count} numbers", entry=_texts(words))
-        )
+        raise invalid(f"entries of the table of {name}", f"be {count} numbers", entry=_texts(words))
     return values
 
 
@@ -408,10 +399,10 @@ def _number(word: str) -> float:
     """Read a finite number; one that would become zero is refused."""
     value = float(word)
     if not isfinite(value):
-        raise ValueError(must("numbers", "be finite", number=word))
+        raise invalid("numbers", "be finite", number=word)
     # A possible state would turn into an impossible one
     if value == 0.0 and any(digit in "123456789" for digit in re.split("[eE]", word)[0]):
-        raise ValueError(must("numbers", "be zero or at least 5e-324, as floats are", number=word))
+        raise invalid("numbers", "be zero or at least 5e-324, as floats are", number=word)
     return value
 
 
@@ -422,7 +413,7 @@ def _row(
     fits = len(context) == len(given)
     if not fits or any(s not in states[parent] for parent, s in zip(given, context)):
         condition = f"give a state of each of its parents {given}"
-        raise ValueError(must(f"rows of the table of {name}", condition, row=context))
+        raise invalid(f"rows of the table of {name}", condition, row=context)
     return tuple(states[parent].index(s) for parent, s in zip(given, context))
 
 
@@ -438,9 +429,8 @@ def read_pgmpy_network(model: Any) -> NamedTables:
     orphans = [name for index, name in enumerate(network[0]) if index not in children]
     orphans += [name for name in getattr(model, "nodes", ()) if name not in network[0]]
     if orphans or not network[0]:
-        condition = "have a table for every variable"
         way_out = "model.check_model() says what is missing."
-        raise ValueError(must("model", condition, way_out, variables=orphans))
+        raise invalid("model", "have a table for every variable", way_out, variables=orphans)
     return network
 
 
@@ -460,9 +450,8 @@ def read_pgmpy_factors(model: Any) -> NamedTables:
         if node not in known and not (isinstance(node, tuple) and known.issuperset(node))
     ]
     if orphans or not network[0]:
-        condition = "have a factor for every variable"
         way_out = "Add a table of ones where there is none: it has the number of states."
-        raise ValueError(must("model", condition, way_out, variables=orphans))
+        raise invalid("model", "have a factor for every variable", way_out, variables=orphans)
     return network
 
 
@@ -494,7 +483,7 @@ def parse_uai(data: bytes) -> tuple[list[Factor], list[int]]:
         # Line breaks only end comments in this format: read it as a stream of words.
         return _parse(iter(_UAI_COMMENT.sub(" ", _decoded(data)).split()))
     except StopIteration:
-        raise ValueError(must("UAI file", "be complete", "It ends early.")) from None
+        raise invalid("UAI file", "be complete", "It ends early.") from None
 
 
 def write_uai(
@@ -516,14 +505,12 @@ def plain_values(factor: Factor) -> FloatArray:
         values = np.exp(factor.log_table)
     # An energy that underflows would turn a possible state into an impossible one
     if np.isposinf(values).any() or np.any((values == 0) & ~np.isneginf(factor.log_table)):
-        raise ValueError(
-            must(
-                f"table of the factor over {factor.scope}",
-                "have values that a file of plain numbers can hold",
-                "Energies beyond 700 need pickle or joblib.",
-                max=float(factor.log_table.max()),
-                min=float(factor.log_table.min()),
-            )
+        raise invalid(
+            f"table of the factor over {factor.scope}",
+            "have values that a file of plain numbers can hold",
+            "Energies beyond 700 need pickle or joblib.",
+            max=float(factor.log_table.max()),
+            min=float(factor.log_table.min()),
         )
     return np.asarray(values)
 
@@ -531,29 +518,29 @@ def plain_values(factor: Factor) -> FloatArray:
 def _parse(tokens: Iterator[str]) -> tuple[list[Factor], list[int]]:
     kind = next(tokens).upper()
     if kind not in ("MARKOV", "BAYES"):
-        raise ValueError(must("first word", "be MARKOV or BAYES", word=kind))
+        raise invalid("first word", "be MARKOV or BAYES", word=kind)
     cardinalities = _integers(tokens, int(next(tokens)))
     if min(cardinalities, default=1) < 1:
-        raise ValueError(must("variables", "have a state each", cardinalities=cardinalities))
+        raise invalid("variables", "have a state each", cardinalities=cardinalities)
     # All scopes come first, then all tables in the same order.
     scopes = [_integers(tokens, int(next(tokens))) for _ in range(int(next(tokens)))]
     beyond = {v for scope in scopes for v in scope if not 0 <= v < len(cardinalities)}
     if beyond:
-        raise ValueError(
-            must("scopes", f"name variables below {len(cardinalities)}", variables=sorted(beyond))
+        raise invalid(
+            "scopes", f"name variables below {len(cardinalities)}", variables=sorted(beyond)
         )
     factors = []
     for scope in scopes:
         shape = [cardinalities[v] for v in scope]
         n_values = int(next(tokens))
         if n_values != prod(shape):
-            raise ValueError(must(f"table over {scope}", f"have {prod(shape)} values", n=n_values))
+            raise invalid(f"table over {scope}", f"have {prod(shape)} values", n=n_values)
         values = np.array([_number(next(tokens)) for _ in range(n_values)])
         check_table_size(f"table over {scope}", shape)
         factors.append(Factor.from_table(scope, values.reshape(shape)))
     extra = next(tokens, None)
     if extra is not None:
-        raise ValueError(must("last table", "end the file", "Are all tables counted?", word=extra))
+        raise invalid("last table", "end the file", "Are all tables counted?", word=extra)
     return factors, cardinalities
 
 

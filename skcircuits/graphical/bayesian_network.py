@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.graphical._formats import (
     NetworkDescription,
     named_file,
@@ -80,9 +80,7 @@ class BayesianNetwork(FactorGraph):
         parents, tables = listed(parents, "parents"), listed(tables, "tables")
         if len(parents) != len(tables):
             condition = "be one per variable, as are parents"
-            raise ValueError(
-                must("tables", condition, n_parents=len(parents), n_tables=len(tables))
-            )
+            raise invalid("tables", condition, n_parents=len(parents), n_tables=len(tables))
         self.parents = tuple(integers(given, "parents") for given in parents)
         # A product of conditional distributions is a distribution only without cycles
         _check_acyclic(self.parents)
@@ -199,7 +197,7 @@ class BayesianNetwork(FactorGraph):
     def soften(self, amount: float) -> BayesianNetwork:
         """Mix every conditional distribution with the uniform one, so that none has a zero."""
         if not (is_number(amount) and 0 < amount <= 1):
-            raise ValueError(must("amount", "be in (0, 1]", amount=amount))
+            raise invalid("amount", "be in (0, 1]", amount=amount)
         # Rows, not whole tables: each conditional distribution stays normalised.
         tables = [np.exp(factor.log_table) for factor in self.factors]
         return BayesianNetwork(
@@ -218,10 +216,9 @@ def _conditional(variable: int, parents: Sequence[int], table: ArrayLike) -> Fac
     totals = values.sum(axis=-1, keepdims=True)
     if not np.allclose(totals, 1.0, rtol=0, atol=_ROUNDING):
         worst = totals.ravel()[np.abs(totals - 1.0).argmax()]
-        condition = "sum to one"
         way_out = "Use FactorGraph for tables that are not normalised."
-        raise ValueError(
-            must(f"rows of the table of variable {variable}", condition, way_out, sum=float(worst))
+        raise invalid(
+            f"rows of the table of variable {variable}", "sum to one", way_out, sum=float(worst)
         )
     # Divided before the logarithm is taken: rows that sum to one keep every bit.
     return Factor.from_table(scope, values / totals)
@@ -244,4 +241,4 @@ def _check_acyclic(parents: Sequence[Sequence[int]]) -> None:
     if len(ready) < len(parents):
         # Variables that cannot be removed lie on a cycle or below one.
         left = [variable for variable, given in enumerate(waiting) if given]
-        raise ValueError(must("parents", "form no cycle", variables=left))
+        raise invalid("parents", "form no cycle", variables=left)

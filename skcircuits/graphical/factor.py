@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.numerics._arrays import float_array, integers, safe_log
 from skcircuits.parallel import working_memory_bytes
 from skcircuits.protocols import FloatArray
@@ -48,16 +48,14 @@ class Factor:
         object.__setattr__(self, "log_table", log_table)
         object.__setattr__(self, "scope", integers(self.scope, "scope of a factor"))
         if len(set(self.scope)) != len(self.scope):
-            raise ValueError(must("scope of a factor", "name each variable once", scope=self.scope))
+            raise invalid("scope of a factor", "name each variable once", scope=self.scope)
         if self.log_table.ndim != len(self.scope):
             condition = "have one axis per variable of its scope"
-            raise ValueError(
-                must("table of a factor", condition, scope=self.scope, shape=self.log_table.shape)
+            raise invalid(
+                "table of a factor", condition, scope=self.scope, shape=self.log_table.shape
             )
         if np.any(np.isnan(self.log_table)) or np.any(np.isposinf(self.log_table)):
-            raise ValueError(
-                must("table of a factor", "be finite", "Remove NaN and inf.", scope=self.scope)
-            )
+            raise invalid("table of a factor", "be finite", "Remove NaN and inf.", scope=self.scope)
 
     @classmethod
     def from_table(cls, scope: Iterable[int], table: ArrayLike) -> Factor:
@@ -80,9 +78,7 @@ class Factor:
             what = "table of a factor"
             condition = "be non-negative"
             way_out = "Pass exp(...) of energies, or Factor(scope, log_table)."
-            raise ValueError(
-                must(what, condition, way_out, scope=scope, smallest=float(values.min()))
-            )
+            raise invalid(what, condition, way_out, scope=scope, smallest=float(values.min()))
         # A zero is a legitimate factor value: its logarithm is -inf without a warning.
         return cls(scope, safe_log(values))
 
@@ -112,12 +108,10 @@ def check_table_size(thing: str, shape: Sequence[int]) -> None:
     # Python's integers: the product of a hostile shape would wrap around in NumPy's
     n_bytes = 8 * prod(shape)
     if n_bytes > working_memory_bytes() or len(shape) > _MAX_AXES:
-        raise ValueError(
-            must(
-                thing,
-                f"have at most {_MAX_AXES} variables and fit into the working memory",
-                "Raise sklearn.set_config(working_memory=...), or declare fewer parents or states.",
-                n_variables=len(shape),
-                mebibytes=f"{n_bytes / 2**20:.3g}",
-            )
+        raise invalid(
+            thing,
+            f"have at most {_MAX_AXES} variables and fit into the working memory",
+            "Raise sklearn.set_config(working_memory=...), or declare fewer parents or states.",
+            n_variables=len(shape),
+            mebibytes=f"{n_bytes / 2**20:.3g}",
         )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import ZeroProbabilityError, must, require, require_count, warn
+from skcircuits.exceptions import ZeroProbabilityError, invalid, must, require, require_count, warn
 from skcircuits.graphical._formats import named_file, parse_uai, read_pgmpy_factors, write_uai
 from skcircuits.graphical.factor import Factor, check_table_size
 from skcircuits.graphical.inference._compilation import compile_solutions
@@ -164,7 +164,7 @@ class FactorGraph(ImmutableMixin, ExactInference):
             if (missing != missing[0]).any() or missing[0, list(columns)].any():
                 condition = "lack the same variables in all rows, and none that are asked for"
                 way_out = "log_prob_unnormalized sums any missing cells out."
-                raise ValueError(must("X", condition, way_out, n_missing=int(missing.sum())))
+                raise invalid("X", condition, way_out, n_missing=int(missing.sum()))
             hidden = frozenset(missing[0].nonzero()[0].tolist())
             posterior = self._posteriors.for_evidence(hidden)
             return [posterior.log_partition_along(codes, v) for v in columns]
@@ -289,7 +289,7 @@ default="auto"
     def _read_start(self, start: ArrayLike) -> IntArray:
         states, missing = self._read_rows(start)
         if missing.any() or not len(states):
-            raise ValueError(must("start", "be complete rows, one per chain", shape=states.shape))
+            raise invalid("start", "be complete rows, one per chain", shape=states.shape)
         return states
 
     def _refuse_lost_chains(self, states: IntArray) -> None:
@@ -349,7 +349,7 @@ default="auto"
             A positive model that is close to this one.
         """
         if not (is_number(amount) and 0 < amount <= 1):
-            raise ValueError(must("amount", "be in (0, 1]", amount=amount))
+            raise invalid("amount", "be in (0, 1]", amount=amount)
         return FactorGraph(
             [factor.soften(amount) for factor in self.factors],
             self.cardinalities,
@@ -387,7 +387,7 @@ def _check_cardinalities(cardinalities: ArrayLike) -> IntArray:
         raise type(error)(must("cardinalities", condition, given=cardinalities)) from error
     whole = np.isfinite(given) & (given >= 1) & (given == np.floor(given))
     if given.ndim != 1 or not len(given) or not whole.all():
-        raise ValueError(must("cardinalities", condition, cardinalities=given))
+        raise invalid("cardinalities", condition, cardinalities=given)
     # Before anything of this size is asked for.
     check_table_size("marginals of the model", [int(given.sum())])
     # A copy, so that the caller's array stays writeable.
@@ -402,7 +402,7 @@ def _as_factor(factor: Factor | tuple[Sequence[int], ArrayLike]) -> Factor:
         return factor
     parts = listed(factor, "every factor")
     if len(parts) != 2:
-        raise ValueError(must("every factor", "be a Factor or a pair (scope, table)", parts=parts))
+        raise invalid("every factor", "be a Factor or a pair (scope, table)", parts=parts)
     return Factor.from_table(*parts)
 
 
@@ -415,12 +415,12 @@ def _as_factors(
         if any(not 0 <= v < len(cardinalities) for v in factor.scope):
             condition = f"name variables between 0 and {len(cardinalities) - 1}"
             way_out = "Variables are numbered from 0."
-            raise ValueError(must("scope of a factor", condition, way_out, scope=factor.scope))
+            raise invalid("scope of a factor", condition, way_out, scope=factor.scope)
         expected = tuple(int(cardinalities[v]) for v in factor.scope)
         if factor.log_table.shape != expected:
             what = f"table of the factor over {factor.scope}"
             condition = f"have shape {expected}, the cardinalities of its scope"
-            raise ValueError(must(what, condition, shape=factor.log_table.shape))
+            raise invalid(what, condition, shape=factor.log_table.shape)
     return checked
 
 
@@ -466,7 +466,7 @@ class IsingModel(FactorGraph):
         if self.fields.shape != (len(matrix),) or not np.isfinite(self.fields).all():
             condition = "have one entry per variable, all finite"
             way_out = "Use evidence to fix a variable."
-            raise ValueError(must("fields", condition, way_out, shape=self.fields.shape))
+            raise invalid("fields", condition, way_out, shape=self.fields.shape)
         # Energies go straight into log tables: exp(large coupling) is never formed.
         super().__init__(_factors(matrix, self.fields), np.full(len(matrix), 2))
 
@@ -544,7 +544,7 @@ class IsingModel(FactorGraph):
         require("is_directed", "a networkx graph", graph=graph)
         if graph.is_directed():
             way_out = "Pass graph.to_undirected()."
-            raise ValueError(must("graph", "be undirected", way_out, graph=type(graph).__name__))
+            raise invalid("graph", "be undirected", way_out, graph=type(graph).__name__)
         # Nodes may be anything hashable; variables are numbers.
         position = {node: index for index, node in enumerate(graph.nodes)}
         matrix = np.zeros((len(position), len(position)))
@@ -558,25 +558,25 @@ class IsingModel(FactorGraph):
 
 def _check_couplings(matrix: FloatArray) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(must("couplings", "be a square matrix", shape=matrix.shape))
+        raise invalid("couplings", "be a square matrix", shape=matrix.shape)
     if not np.isfinite(matrix).all():
-        raise ValueError(must("couplings", "be finite", "Use evidence to fix variables."))
+        raise invalid("couplings", "be finite", "Use evidence to fix variables.")
     if not np.array_equal(matrix, matrix.T):
-        raise ValueError(
-            must("couplings", "be a symmetric matrix", "Pass (J + J.T) / 2.", shape=matrix.shape)
+        raise invalid(
+            "couplings", "be a symmetric matrix", "Pass (J + J.T) / 2.", shape=matrix.shape
         )
     if np.diag(matrix).any():
         condition = "have a zero diagonal"
         way_out = "Pass fields as a separate vector; self-loops of a graph have no meaning here."
-        raise ValueError(
-            must("couplings", condition, way_out, variables=np.diag(matrix).nonzero()[0].tolist())
+        raise invalid(
+            "couplings", condition, way_out, variables=np.diag(matrix).nonzero()[0].tolist()
         )
 
 
 def _one_or_each(values: ArrayLike, count: int, thing: str) -> FloatArray:
     array = float_array(values, thing)
     if array.shape not in ((), (count,)):
-        raise ValueError(must(thing, f"be one number or {count}", shape=array.shape))
+        raise invalid(thing, f"be one number or {count}", shape=array.shape)
     return array
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skcircuits.exceptions import must, needs_extra
+from skcircuits.exceptions import invalid, must, needs_extra
 
 # Points; smaller letters are not read.
 MIN_FONT_SIZE = 4.5
@@ -71,7 +71,7 @@ def check_has(estimator: Any, attribute: str, way_out: str) -> None:
         if hasattr(estimator, "best_estimator_"):
             way_out = "Pass the best_estimator_ of the search."
         condition = f"have {attribute} after fit"
-        raise ValueError(must("estimator to inspect", condition, way_out, estimator=estimator))
+        raise invalid("estimator to inspect", condition, way_out, estimator=estimator)
 
 
 def fit_labels(ax: Any, labels: list[Any], extras: list[Any] = ()) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from skcircuits.circuits import Circuit
 from skcircuits.circuits._formats import COLORS, SMALL, Drawing, draw_regions, draw_units
-from skcircuits.exceptions import must, require_choice
+from skcircuits.exceptions import invalid, must, require_choice
 from skcircuits.inspection._display import Display, check_has, fit_labels, make_axes
 from skcircuits.protocols import FloatArray
 from skcircuits.stein import SteinDiagnosis, stein_diagnosis
@@ -79,7 +79,7 @@ class CircuitDisplay(Display):
         # Names stand at the indices of variables, of which a circuit may leave some out
         if names is not None and len(names) <= max(circuit.variables):
             condition = f"name all variables up to {max(circuit.variables)}"
-            raise ValueError(must("feature_names", condition, feature_names=names))
+            raise invalid("feature_names", condition, feature_names=names)
 
     @classmethod
     def from_circuit(
@@ -230,7 +230,7 @@ class EdgeMarginalsDisplay:
         n_columns = len(self.feature_names)
         if self.edge_marginals.shape != (n_columns, n_columns):
             condition = f"be a probability for each pair of the {n_columns} columns"
-            raise ValueError(must("edge_marginals", condition, shape=self.edge_marginals.shape))
+            raise invalid("edge_marginals", condition, shape=self.edge_marginals.shape)
 
     @classmethod
     def from_estimator(
@@ -426,7 +426,7 @@ class SteinDiagnosisDisplay(Display):
         if samples is None or not hasattr(estimator, "target_"):
             condition = "have target_ and samples_ or particles_ after fit"
             way_out = "Use from_samples(X, target) for other samples."
-            raise ValueError(must("estimator to inspect", condition, way_out, estimator=estimator))
+            raise invalid("estimator to inspect", condition, way_out, estimator=estimator)
         return cls.from_samples(samples, estimator.target_, parts=parts, ax=ax, **options)
 
     def _prepare(self) -> tuple[float, float]:
@@ -489,7 +489,7 @@ class LossCurveDisplay(Display):
 
     def __post_init__(self) -> None:
         if not len(self.loss_curve) and not len(self.validation_scores):
-            raise ValueError(must("loss_curve", "hold a loss per pass", loss_curve=self.loss_curve))
+            raise invalid("loss_curve", "hold a loss per pass", loss_curve=self.loss_curve)
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **line_kw: Any) -> LossCurveDisplay:

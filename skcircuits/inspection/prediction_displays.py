@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skcircuits.circuits import Circuit, PiecewisePolynomial, Product, Sum
 from skcircuits.estimators.shared.queries._model_under_conditions import column_indices
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.inspection._display import Display, check_has
 from skcircuits.protocols import FloatArray
 from skcircuits.tabular import TableSchema
@@ -130,7 +130,7 @@ class DensityDisplay(Display):
         self._conditional = self.density.marginal(self.columns, given=self.given)
         self._positions = self._conditional._columns
         if len(self._positions) > 2:
-            raise ValueError(must("columns", "be one or two", columns=self.columns))
+            raise invalid("columns", "be one or two", columns=self.columns)
         self._schema = self._conditional._schema
         if self.rows is None:
             # Without rows the range of a column is that of draws
@@ -282,7 +282,7 @@ def _circuit_of(density: Any) -> Circuit:
     if not hasattr(density, "_schema"):
         condition = "be one of this package, which know their columns"
         way_out = "Draw the circuit_ of another one with CircuitDisplay."
-        raise ValueError(must("A density to inspect", condition, way_out, density=density))
+        raise invalid("A density to inspect", condition, way_out, density=density)
     return density.circuit_
 
 
@@ -339,7 +339,7 @@ class ExpectedPredictionDisplay(Display):
         for name, heights in {**self.curves, **self.spreads}.items():
             if len(heights) != len(self.x):
                 condition = f"have one height for each of the {len(self.x)} places of x"
-                raise ValueError(must(f"curve {name!r}", condition, n_heights=len(heights)))
+                raise invalid(f"curve {name!r}", condition, n_heights=len(heights))
 
     @classmethod
     def from_estimator(
@@ -457,7 +457,7 @@ class ExpectedPredictionDisplay(Display):
                 predictions = predictions[:, None]
             if predictions.shape[::2] != (len(rates), len(y_true)):
                 condition = f"have shape (n_rates, n_samples) = {(len(rates), len(y_true))}"
-                raise ValueError(must("y_pred", condition, shape=np.shape(by_model[name])))
+                raise invalid("y_pred", condition, shape=np.shape(by_model[name]))
             scores[name] = np.array([[score(y_true, p) for p in row] for row in predictions])
         return cls(
             rates,
@@ -502,7 +502,7 @@ class ExpectedPredictionDisplay(Display):
         check_is_fitted(estimator)
         schema, row = TableSchema.learn_and_encode(X)
         if len(row) != 1:
-            raise ValueError(must("X", "be a single row", "Pass X[:1].", n_rows=len(row)))
+            raise invalid("X", "be a single row", "Pass X[:1].", n_rows=len(row))
         order = range(row.shape[1]) if order is None else column_indices(order, schema)
         hidden = np.repeat(row, len(order) + 1, axis=0)
         for step, column in enumerate(order, start=1):
@@ -547,4 +547,4 @@ class ExpectedPredictionDisplay(Display):
 
 def _check_rates(rates: Sequence[float]) -> None:
     if not len(rates) or not all(0.0 <= rate <= 1.0 for rate in rates):
-        raise ValueError(must("rates", "be fractions between 0 and 1", rates=rates))
+        raise invalid("rates", "be fractions between 0 and 1", rates=rates)

@@ -19,7 +19,13 @@ from skcircuits.circuits.engine._layers import SumLayer, SumWeights
 from skcircuits.circuits.engine._plan import Plan
 from skcircuits.circuits.inputs import InputUnit
 from skcircuits.circuits.structure.properties import are_compatible, require_compatible
-from skcircuits.exceptions import CircuitPropertyError, IncompatibleCircuitsError, must, require
+from skcircuits.exceptions import (
+    CircuitPropertyError,
+    IncompatibleCircuitsError,
+    invalid,
+    must,
+    require,
+)
 from skcircuits.kernels._points import (
     PointPlan,
     bytes_per_point_row,
@@ -352,15 +358,13 @@ def _complete_points(others: Any, plan: Plan) -> FloatArray:
         return np.zeros((0, plan.n_columns))
     own = list(plan.variables)
     if points.ndim != 2 or points.shape[1] < plan.n_columns:
-        raise ValueError(
-            must("points", f"have at least {plan.n_columns} columns", shape=points.shape)
-        )
+        raise invalid("points", f"have at least {plan.n_columns} columns", shape=points.shape)
     # Other columns are ignored, whatever they hold
     if not np.isfinite(points[:, own]).all():
         condition = "be complete and finite"
         way_out = "Condition a circuit on rows with missing cells, or use expected_kernel_matrix."
-        raise ValueError(
-            must("points", condition, way_out, n_other=int((~np.isfinite(points[:, own])).sum()))
+        raise invalid(
+            "points", condition, way_out, n_other=int((~np.isfinite(points[:, own])).sum())
         )
     return points
 
@@ -675,9 +679,9 @@ def _table(circuit: Circuit, X: Any, name: str) -> FloatArray:
     table = float_array(X, name)
     if table.ndim != 2 or table.shape[1] < circuit.plan.n_columns:
         condition = f"be a table with at least {circuit.plan.n_columns} columns"
-        raise ValueError(must(name, condition, shape=table.shape))
+        raise invalid(name, condition, shape=table.shape)
     if np.isinf(table).any():
-        raise ValueError(must(f"cells of {name}", "be finite or NaN"))
+        raise invalid(f"cells of {name}", "be finite or NaN")
     return table
 
 
@@ -685,6 +689,4 @@ def _refuse_huge(*tables: FloatArray) -> None:
     """Refuse numbers whose squares overflow: differences of such squares are NaN."""
     largest = max(float(np.fmax.reduce(np.abs(table), axis=None, initial=0.0)) for table in tables)
     if largest > MAX_CELL:
-        raise ValueError(
-            must("cells", f"lie within ±{MAX_CELL:g}", "Scale the columns.", largest=largest)
-        )
+        raise invalid("cells", f"lie within ±{MAX_CELL:g}", "Scale the columns.", largest=largest)

@@ -44,6 +44,7 @@ from skcircuits.circuits.inputs import (
 from skcircuits.circuits.structure.units import Unit, rebuild
 from skcircuits.exceptions import (
     CircuitPropertyError,
+    invalid,
     must,
     require,
     require_count,
@@ -259,7 +260,7 @@ class _Totals:
         if self._weight == 0:
             condition = "be possible under the circuit"
             way_out = "Start from positive weights and masses, or use rows of positive weight."
-            raise ValueError(must("rows to learn from", condition, way_out, n_possible_rows=0))
+            raise invalid("rows to learn from", condition, way_out, n_possible_rows=0)
         # The expected log likelihood of explanations is a sum over sums and input units: each of
         # them is maximised on its own
         leaves = [statistics.estimate(pseudo_count) for _, _, statistics in self.leaves]
@@ -306,7 +307,7 @@ def _checked_rows(X: Any, n_columns: int) -> FloatArray:
     rows = np.atleast_2d(float_array(X, "X").copy())
     if rows.ndim != 2 or rows.shape[1] < n_columns:
         condition = f"be a table with at least {n_columns} columns, as variables are column numbers"
-        raise ValueError(must("X", condition, shape=rows.shape))
+        raise invalid("X", condition, shape=rows.shape)
     return rows
 
 
@@ -318,7 +319,7 @@ def _checked_weight(sample_weight: Any, n_rows: int) -> FloatArray:
     weight = float_array(sample_weight, "sample_weight").copy()
     if weight.shape != (n_rows,) or not (np.isfinite(weight).all() and (weight >= 0).all()):
         condition = f"hold {n_rows} finite non-negative numbers, one per row"
-        raise ValueError(must("sample_weight", condition, shape=weight.shape))
+        raise invalid("sample_weight", condition, shape=weight.shape)
     return weight
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import log_ndtr
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid, must
 from skcircuits.protocols import FloatArray, IntArray
 
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(4)
@@ -29,8 +29,8 @@ def float_array(values: Any, name: str) -> FloatArray:
     try:
         return np.asarray(without_mask(values), dtype=np.float64)
     except OverflowError:
-        raise ValueError(
-            must(f"numbers of {name}", "be numbers that a float can hold", "Scale them down.")
+        raise invalid(
+            f"numbers of {name}", "be numbers that a float can hold", "Scale them down."
         ) from None
     except Exception as error:
         # Dataframes have their own kinds of errors; others are not about the values
@@ -95,7 +95,7 @@ def integers(values: Iterable[Any], name: str) -> tuple[int, ...]:
         raise kind(must(name, "be integers", given=given)) from error
     # int() cuts fractions off, and reads text
     if not all(a == b for a, b in zip(found, given)):
-        raise ValueError(must(name, "be integers", given=given))
+        raise invalid(name, "be integers", given=given)
     return found
 
 
@@ -199,7 +199,7 @@ def log_probs_at(log_prob: Callable[[FloatArray], FloatArray], points: FloatArra
 def _require_shape(values: FloatArray, shape: tuple[int, ...], function: str, what: str) -> None:
     if values.shape != shape:
         condition, way_out = f"give an array of shape {shape}", f"It is {what} for every row of X."
-        raise ValueError(must(f"{function} of the target", condition, way_out, shape=values.shape))
+        raise invalid(f"{function} of the target", condition, way_out, shape=values.shape)
 
 
 def divisors(values: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.numerics._patterns import PatternGroup, group_patterns
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.parallel import row_slices
@@ -46,12 +46,10 @@ class GaussianStack:
         n_distinct = len(means) if shape is None else len(covariances)
         if means.ndim != 2 or covariances.shape != (n_distinct, *(means.shape[1],) * 2):
             shapes = (means.shape, covariances.shape)
-            raise ValueError(
-                must("means and covariances", "be (K, d) and (K, d, d)", shapes=shapes)
-            )
+            raise invalid("means and covariances", "be (K, d) and (K, d, d)", shapes=shapes)
         # A NaN would pass through LAPACK without an error
         if not (np.isfinite(means).all() and np.isfinite(covariances).all()):
-            raise ValueError(must("means and covariances", "be finite"))
+            raise invalid("means and covariances", "be finite")
         # Factors are cached, so that their inputs may not change
         means.flags.writeable = covariances.flags.writeable = False
         self.means = means
@@ -117,8 +115,8 @@ class GaussianStack:
         except np.linalg.LinAlgError:
             smallest = float(np.linalg.eigvalsh(self.distinct_covariances).min())
             way_out = "Add a small positive number to the diagonal."
-            raise ValueError(
-                must("covariances", "be positive definite", way_out, smallest_eigenvalue=smallest)
+            raise invalid(
+                "covariances", "be positive definite", way_out, smallest_eigenvalue=smallest
             ) from None
 
     @cached_property

@@ -16,7 +16,7 @@ from numpy.polynomial.legendre import leggauss, legint, legval, legvander
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.protocols import FloatArray, IntArray
 
 
@@ -39,7 +39,7 @@ def as_generator(random_state: Any) -> np.random.Generator:
     is_seed = isinstance(random_state, Integral) and int(random_state) >= 0
     if not (random_state is None or is_seed or isinstance(random_state, sources)):
         condition = "be a non-negative integer, a Generator, a RandomState or None"
-        raise ValueError(must("random_state", condition, random_state=random_state))
+        raise invalid("random_state", condition, random_state=random_state)
     return np.random.default_rng(random_state)
 
 

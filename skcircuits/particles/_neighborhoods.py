@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid, must
 from skcircuits.numerics._arrays import listed
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import row_slices
@@ -146,9 +146,7 @@ class Neighborhoods:
         membership = _membership(blocks, n_nodes)
         if membership.shape[0] != n_nodes:
             condition = "name one block per node"
-            raise ValueError(
-                must("blocks", condition, n_nodes=n_nodes, n_blocks=membership.shape[0])
-            )
+            raise invalid("blocks", condition, n_nodes=n_nodes, n_blocks=membership.shape[0])
         # C_i = {i} ∪ N_i as nodes, then as the coordinates that these nodes own.
         closed = adjacency + sparse.eye_array(n_nodes, format="csr")
         scopes = _sorted_csr(closed @ membership)
@@ -196,8 +194,8 @@ def _incidence(arrays: list[IntArray], n_columns: int, name: str) -> sparse.csr_
     """Turn lists of column numbers into a matrix with a one for each."""
     columns = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
     if columns.size and (columns.min() < 0 or columns.max() >= n_columns):
-        raise ValueError(
-            must(name, f"lie in 0..{n_columns - 1}", min=int(columns.min()), max=int(columns.max()))
+        raise invalid(
+            name, f"lie in 0..{n_columns - 1}", min=int(columns.min()), max=int(columns.max())
         )
     # Built from the row lengths: a list per node, and nodes may be a hundred thousand.
     indptr = np.concatenate([[0], np.cumsum([array.size for array in arrays])])
@@ -220,8 +218,8 @@ def _owners(blocks: sparse.csr_array) -> IntArray:
     if np.any(times_owned != 1):
         condition = "name every coordinate exactly once"
         way_out = "Coordinates are numbered 0, 1, ... without gaps."
-        raise ValueError(
-            must("blocks", condition, way_out, coordinate=int(np.flatnonzero(times_owned != 1)[0]))
+        raise invalid(
+            "blocks", condition, way_out, coordinate=int(np.flatnonzero(times_owned != 1)[0])
         )
     owners = np.empty(n_coordinates, dtype=np.int64)
     owners[blocks.indices] = np.repeat(np.arange(n_nodes), np.diff(blocks.indptr))

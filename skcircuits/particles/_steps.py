@@ -33,7 +33,7 @@ from typing import Protocol
 import numpy as np
 from scipy import sparse
 
-from skcircuits.exceptions import must, require_choice
+from skcircuits.exceptions import invalid, require_choice
 from skcircuits.numerics._arrays import scores_at
 from skcircuits.numerics._optimization import Adam
 from skcircuits.parallel import row_slices
@@ -393,15 +393,13 @@ def require_finite_scores(scores: FloatArray, coordinates: FloatArray, numbers: 
     if np.isfinite(scores).all():
         return
     coordinate, particle = np.argwhere(~np.isfinite(scores))[0]
-    raise ValueError(
-        must(
-            "grad_log_prob of the target",
-            "be finite at every particle",
-            "Start closer to the target or take shorter steps (step_size).",
-            coordinate=int(numbers[coordinate]),
-            value=float(scores[coordinate, particle]),
-            at=float(coordinates[coordinate, particle]),
-        )
+    raise invalid(
+        "grad_log_prob of the target",
+        "be finite at every particle",
+        "Start closer to the target or take shorter steps (step_size).",
+        coordinate=int(numbers[coordinate]),
+        value=float(scores[coordinate, particle]),
+        at=float(coordinates[coordinate, particle]),
     )
 
 

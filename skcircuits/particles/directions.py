@@ -31,7 +31,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.numerics._arrays import float_array, single_or_double
 from skcircuits.parallel import row_slices, thread_map
 from skcircuits.particles._neighborhoods import Bucket, Neighborhoods, RandomScopes
@@ -331,7 +331,7 @@ def make_field(
         return over(graph if kernel == "graphical" else everything, graph)
     if kernel not in ("random", "combine") or scopes is None:
         condition = "be 'graphical', 'global', or with scopes 'random' or 'combine'"
-        raise ValueError(must("kernel", condition, kernel=kernel, scopes=scopes))
+        raise invalid("kernel", condition, kernel=kernel, scopes=scopes)
     # The global part sees the joint distribution, the local part keeps the variances.
     weight = 1.0 if kernel == "random" else local_weight
     remaining = kernel_field(everything, bandwidth_factor, n_jobs)
@@ -387,20 +387,18 @@ def svgd_direction(
     """
     array: FloatArray = single_or_double(particles, "particles")
     if array.ndim != 2 or array.shape[0] == 0:
-        raise ValueError(must("particles", "be a table with at least one row", shape=array.shape))
+        raise invalid("particles", "be a table with at least one row", shape=array.shape)
     rows = np.ascontiguousarray(array.T)
     scores = grad_log_prob(rows.T) if callable(grad_log_prob) else grad_log_prob
     scores = np.ascontiguousarray(
         float_array(scores, "grad_log_prob").astype(rows.dtype, copy=False).T
     )
     if scores.shape != rows.shape:
-        raise ValueError(
-            must("grad_log_prob", "have the shape of the particles", shape=scores.T.shape)
-        )
+        raise invalid("grad_log_prob", "have the shape of the particles", shape=scores.T.shape)
     neighborhoods, bandwidths = _resolve_kernels(neighborhoods, bandwidths)
     if neighborhoods.n_coordinates != len(rows):
-        raise ValueError(
-            must("neighborhoods", "cover every coordinate", covered=neighborhoods.n_coordinates)
+        raise invalid(
+            "neighborhoods", "cover every coordinate", covered=neighborhoods.n_coordinates
         )
     return kernel_direction(centred_rows(rows), scores, neighborhoods, bandwidths).T
 
@@ -411,19 +409,19 @@ def _resolve_kernels(
     """Build kernels where plain index lists came, and give one bandwidth per kernel."""
     bandwidths = float_array(bandwidths, "bandwidths")
     if not (np.all(bandwidths > 0) and np.all(np.isfinite(bandwidths))):
-        raise ValueError(must("bandwidths", "be positive and finite", bandwidths=bandwidths))
+        raise invalid("bandwidths", "be positive and finite", bandwidths=bandwidths)
     if not isinstance(neighborhoods, Neighborhoods):
         # Nodes may share a kernel only where they also have the same bandwidth.
         neighborhoods = Neighborhoods.from_scopes(neighborhoods, merge=bandwidths.ndim == 0)
     n_nodes = neighborhoods.n_nodes
     if bandwidths.shape not in ((), (1,), (n_nodes,)):
-        raise ValueError(must("bandwidths", f"be one or {n_nodes} numbers", shape=bandwidths.shape))
+        raise invalid("bandwidths", f"be one or {n_nodes} numbers", shape=bandwidths.shape)
     per_node = np.broadcast_to(bandwidths, (n_nodes,))
     # The value of the last node of a kernel is used; the check below requires that all agree.
     per_kernel = np.empty(neighborhoods.n_kernels)
     per_kernel[neighborhoods.kernel_of_node] = per_node
     if np.any(per_kernel[neighborhoods.kernel_of_node] != per_node):
-        raise ValueError(
-            must("bandwidths", "be equal for nodes that share a kernel", "Build with merge=False.")
+        raise invalid(
+            "bandwidths", "be equal for nodes that share a kernel", "Build with merge=False."
         )
     return neighborhoods, per_kernel

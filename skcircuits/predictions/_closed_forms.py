@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import _num_samples
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid, must
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 # Number of complete rows on which a closed form must agree with the models, and the tolerance
@@ -124,7 +124,7 @@ def ask(model: Any, method: str, table: Any) -> Any:
     if any(shape[:1] != (n_rows,) for shape in shapes):
         condition = f"return an answer for each of {n_rows} rows"
         shown = shapes if has_parts else shapes[0]
-        raise ValueError(must(f"{type(model).__name__}.{method}", condition, shape=shown))
+        raise invalid(f"{type(model).__name__}.{method}", condition, shape=shown)
     return parts if has_parts else parts[0]
 
 

@@ -22,7 +22,7 @@ from sklearn.exceptions import NotFittedError
 
 from skcircuits.circuits import Circuit
 from skcircuits.circuits._policy import CLOSED_FORM_BYTES, MEASURING_TERMS
-from skcircuits.exceptions import must, warn
+from skcircuits.exceptions import invalid, warn
 from skcircuits.numerics._patterns import group_patterns, unique_rows
 from skcircuits.numerics._random import LatticeStreams
 from skcircuits.parallel import Parallel, delayed, memory_bound_chunks
@@ -262,9 +262,7 @@ class ExpectedResponse:
                 "transformers may not be, the one of logarithms is (func=np.log, "
                 "inverse_func=np.exp)."
             )
-            raise ValueError(
-                must("estimator", condition, way_out, estimator=self.response.models[0])
-            )
+            raise invalid("estimator", condition, way_out, estimator=self.response.models[0])
         return answers.reshape(n_draws, len(rows), -1)
 
 

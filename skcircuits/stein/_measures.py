@@ -34,7 +34,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from skcircuits.exceptions import CircuitPropertyError, must, warn
+from skcircuits.exceptions import CircuitPropertyError, invalid, must, warn
 from skcircuits.graphical.inference._elimination import EliminationTree, joint_table
 from skcircuits.graphical.inference._exact_inference import missing_patterns
 from skcircuits.graphical.inference._posterior import Component, Posterior, Solution
@@ -133,7 +133,7 @@ def difference_atoms(log_conditional: FloatArray, states: IntArray) -> Atoms:
         what = "target of the difference operator"
         condition = "be positive everywhere"
         way_out = "Use operator='barker', or make the target positive with its soften() method."
-        raise ValueError(must(what, condition, way_out, n_rows_next_to_zeros=int(zeros.sum())))
+        raise invalid(what, condition, way_out, n_rows_next_to_zeros=int(zeros.sum()))
     # Both moves are cyclic: ¬ and its inverse.
     forward, backward = (states + 1) % n_states, (states - 1) % n_states
     rows = np.arange(len(states))
@@ -283,7 +283,7 @@ def point_block(left: Measures, right: Measures, *, kernel: Kernel) -> FloatArra
         )
         if np.shape(values) != (ours.locations.size, theirs.locations.size):
             condition = f"have shape ({ours.locations.size}, {theirs.locations.size})"
-            raise ValueError(must("kernel(X, Y)", condition, shape=np.shape(values)))
+            raise invalid("kernel(X, Y)", condition, shape=np.shape(values))
         total += contract(ours, theirs, values)
     return total
 

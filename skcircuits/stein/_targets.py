@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, invalid, must
 from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import integers, log_probs_at
 from skcircuits.numerics._patterns import distinct_keys
@@ -92,11 +92,9 @@ def state_counts(target: DiscreteTarget, n_columns: int) -> IntArray:
     counts = np.array(integers(cardinalities, "cardinalities of the target"), dtype=np.int64)
     if (counts < 1).any():
         condition = "be positive numbers of states"
-        raise ValueError(must("cardinalities of the target", condition, given=counts.tolist()))
+        raise invalid("cardinalities of the target", condition, given=counts.tolist())
     if counts.shape != (n_columns,):
-        raise ValueError(
-            must("X", f"have the {len(counts)} columns of the target", n_columns=n_columns)
-        )
+        raise invalid("X", f"have the {len(counts)} columns of the target", n_columns=n_columns)
     return counts
 
 
@@ -110,9 +108,7 @@ def log_probabilities(target: DiscreteTarget, X: FloatArray) -> FloatArray:
         what = "log_prob_unnormalized(X)"
         condition = "be numbers, -inf where impossible"
         way_out = "The target cannot be evaluated at this row."
-        raise ValueError(
-            must(what, condition, way_out, row=X[row].tolist(), value=float(values[row]))
-        )
+        raise invalid(what, condition, way_out, row=X[row].tolist(), value=float(values[row]))
     return values
 
 

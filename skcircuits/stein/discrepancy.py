@@ -24,7 +24,7 @@ from skcircuits.circuits import (
     multiply,
 )
 from skcircuits.circuits.structure.units import Sum, fold
-from skcircuits.exceptions import CircuitPropertyError, must, require_count
+from skcircuits.exceptions import CircuitPropertyError, invalid, must, require_count
 from skcircuits.kernels import RBF, Hamming, expected_kernel
 from skcircuits.kernels.families.base import Kernel
 from skcircuits.numerics._arrays import float_array, spread_rows
@@ -202,10 +202,10 @@ def stein_discrepancy(
     """
     rows = collapse_cells(X, collapse)
     if not len(rows):
-        raise ValueError(must("X", "have at least one row", shape=rows.shape))
+        raise invalid("X", "have at least one row", shape=rows.shape)
     w = np.full(len(rows), 1 / len(rows)) if weights is None else float_array(weights, "weights")
     if w.shape != (len(rows),) or not np.isfinite(w).all():
-        raise ValueError(must("weights", f"be {len(rows)} finite numbers", shape=w.shape))
+        raise invalid("weights", f"be {len(rows)} finite numbers", shape=w.shape)
     K, which = distinct_gram(rows, target, kernel, operator=operator, n_jobs=n_jobs)
     # Rows that are equal act as one with the sum of their weights.
     totals = np.bincount(which, weights=w, minlength=len(K))
@@ -322,11 +322,9 @@ def check_test_arguments(
     """Give the samples of a test as numbers, and refuse arguments that mean nothing."""
     rows = float_array(X, "X")
     if rows.ndim != 2 or len(rows) < 2:
-        raise ValueError(must("X", "have at least two rows", shape=rows.shape))
+        raise invalid("X", "have at least two rows", shape=rows.shape)
     if not (isinstance(change_probability, Real) and 0 < change_probability <= 0.5):
-        raise ValueError(
-            must("change_probability", "be in (0, 0.5]", change_probability=change_probability)
-        )
+        raise invalid("change_probability", "be in (0, 0.5]", change_probability=change_probability)
     require_count(1, n_bootstrap=n_bootstrap)
     return without_other_columns(target, rows)
 
@@ -465,7 +463,7 @@ def _vector(values: ArrayLike | None, n: int, name: str) -> FloatArray:
         return np.zeros(n)
     vector = float_array(values, name)
     if vector.shape != (n,) or not np.isfinite(vector).all():
-        raise ValueError(must(name, f"be {n} finite numbers", shape=vector.shape))
+        raise invalid(name, f"be {n} finite numbers", shape=vector.shape)
     return vector
 
 
@@ -574,7 +572,7 @@ def stein_diagnosis(
     samples = check_test_arguments(X, target, n_bootstrap, change_probability)
     if np.isnan(samples).any():
         way_out = "Collapsed variables have no moves to test."
-        raise ValueError(must("X", "be complete", way_out, n_missing=int(np.isnan(samples).sum())))
+        raise invalid("X", "be complete", way_out, n_missing=int(np.isnan(samples).sum()))
     chosen = _check_parts(parts, target, samples.shape[1])
     if kernel is None:
         kernel = default_kernel(samples, target)
@@ -643,12 +641,12 @@ def _check_parts(
         labels = [str(name) for name in label]
         return {labels[v]: np.array([v]) for v in own_columns(target, n_columns).tolist()}
     if not isinstance(parts, Mapping) or not parts:
-        raise ValueError(must("parts", "be a dict of names and variables", parts=parts))
+        raise invalid("parts", "be a dict of names and variables", parts=parts)
     chosen = {str(name): np.atleast_1d(np.asarray(own)) for name, own in parts.items()}
     for name, own in chosen.items():
         is_index = own.ndim == 1 and own.size and np.issubdtype(own.dtype, np.integer)
         if not is_index or own.min() < 0 or own.max() >= n_columns:
-            raise ValueError(
-                must(f"variables of part {name!r}", f"be indices below {n_columns}", variables=own)
+            raise invalid(
+                f"variables of part {name!r}", f"be indices below {n_columns}", variables=own
             )
     return chosen

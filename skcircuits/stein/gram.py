@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, invalid, must
 from skcircuits.graphical import FactorGraph
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
@@ -110,26 +110,24 @@ def collapse_cells(X: ArrayLike, collapse: ArrayLike | None) -> FloatArray:
     """Replace collapsed cells by NaN."""
     rows = float_array(X, "X").copy()  # a copy: cells are overwritten below
     if rows.ndim != 2:
-        raise ValueError(must("X", "be two-dimensional", shape=rows.shape))
+        raise invalid("X", "be two-dimensional", shape=rows.shape)
     if collapse is None:
         return rows
     try:
         cells = np.asarray(collapse)
     except ValueError as error:  # lists of unequal lengths
-        raise ValueError(must("collapse", f"be an array. It is not: {error}")) from error
+        raise invalid("collapse", f"be an array. It is not: {error}") from error
     if not cells.size:
         return rows
     if cells.dtype == bool and cells.shape == rows.shape:
         rows[cells] = np.nan
     elif cells.ndim == 1 and np.issubdtype(cells.dtype, np.integer):
         if not 0 <= cells.min() <= cells.max() < rows.shape[1]:
-            raise ValueError(
-                must("collapse", f"be below {rows.shape[1]}, from 0", collapse=cells.tolist())
-            )
+            raise invalid("collapse", f"be below {rows.shape[1]}, from 0", collapse=cells.tolist())
         rows[:, cells] = np.nan
     else:
         condition = f"be indices of variables or a boolean mask of shape {rows.shape}"
-        raise ValueError(must("collapse", condition, dtype=str(cells.dtype), shape=cells.shape))
+        raise invalid("collapse", condition, dtype=str(cells.dtype), shape=cells.shape)
     return rows
 
 
@@ -166,9 +164,7 @@ def finite_kernel(values: FloatArray, X: FloatArray, n_jobs: int | None = None) 
     finite = np.concatenate(rows) if rows else np.ones(0, dtype=bool)
     if not finite.all():
         way_out = "Check the target, its score function and the kernel at this row."
-        raise ValueError(
-            must("Stein kernel", "be finite", way_out, row=X[int(finite.argmin())].tolist())
-        )
+        raise invalid("Stein kernel", "be finite", way_out, row=X[int(finite.argmin())].tolist())
     return values
 
 
@@ -224,9 +220,8 @@ def prepare(
     if is_continuous(target):
         _check_operator(operator, ("langevin",), "continuous")
         if not np.isfinite(X).all():
-            condition = "be complete and finite"
             way_out = "Only categorical variables can be collapsed."
-            raise ValueError(must("points of a continuous target", condition, way_out))
+            raise invalid("points of a continuous target", "be complete and finite", way_out)
         return partial(langevin_block, profile=radial_profile(kernel)), score_points(target, X)
     operator = "barker" if operator is None else operator
     _check_operator(operator, tuple(OPERATORS), "categorical")
@@ -265,9 +260,7 @@ def _prepare_collapsed(
 def _check_operator(operator: str | None, known: tuple[str, ...], kind: str) -> None:
     is_known = isinstance(operator, str) and operator in known
     if operator is not None and not is_known:
-        raise ValueError(
-            must(f"operator for a {kind} target", f"be one of {known}", operator=operator)
-        )
+        raise invalid(f"operator for a {kind} target", f"be one of {known}", operator=operator)
 
 
 def _collapsible_terms(

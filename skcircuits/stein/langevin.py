@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid, must
 from skcircuits.kernels import RBF
 from skcircuits.numerics._arrays import float_array, scores_at
 from skcircuits.protocols import DifferentiableTarget, FloatArray, ImmutableMixin, IntArray
@@ -47,9 +47,9 @@ class InverseMultiquadric(ImmutableMixin):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.scale, Real) and self.scale > 0):
-            raise ValueError(must("scale", "be positive", scale=self.scale))
+            raise invalid("scale", "be positive", scale=self.scale)
         if not (isinstance(self.exponent, Real) and -1 < self.exponent < 0):
-            raise ValueError(must("exponent", "be between -1 and 0", exponent=self.exponent))
+            raise invalid("exponent", "be between -1 and 0", exponent=self.exponent)
 
     def __call__(self, X: FloatArray, Y: FloatArray) -> FloatArray:
         """Kernel values (n, m) of rows X (n, d) and Y (m, d)."""

@@ -28,7 +28,7 @@ from scipy.optimize import nnls
 from scipy.sparse.linalg import eigsh
 from scipy.special import expit
 
-from skcircuits.exceptions import must, require_non_negative, warn
+from skcircuits.exceptions import invalid, must, require_non_negative, warn
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
@@ -117,10 +117,10 @@ def simplex_weights(
     require_non_negative(regularization=regularization)
     # n equal samples have an n-fold smaller variance of their mean.
     if not isinstance(solver, str) or solver not in _SOLVERS:
-        raise ValueError(must("solver", f"be one of {sorted(_SOLVERS)}", solver=solver))
+        raise invalid("solver", f"be one of {sorted(_SOLVERS)}", solver=solver)
     copies = np.ones(len(scaled)) if counts is None else float_array(counts, "counts")
     if copies.shape != (len(scaled),) or not (np.isfinite(copies) & (copies > 0)).all():
-        raise ValueError(must("counts", f"be {len(scaled)} positive numbers", shape=copies.shape))
+        raise invalid("counts", f"be {len(scaled)} positive numbers", shape=copies.shape)
     scaled[np.diag_indices_from(scaled)] += regularization / copies
     uniform = copies / copies.sum()
     if _duality_gap(scaled, uniform) <= RELATIVE_GAP:
@@ -149,9 +149,9 @@ def square_matrix(K: ArrayLike) -> FloatArray:
     """Read a finite square matrix."""
     matrix = float_array(K, "K")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
-        raise ValueError(must("K", "be a square matrix with at least one row", shape=matrix.shape))
+        raise invalid("K", "be a square matrix with at least one row", shape=matrix.shape)
     if not np.isfinite(matrix).all():
-        raise ValueError(must("K", "be finite", "Check the target at the samples."))
+        raise invalid("K", "be finite", "Check the target at the samples.")
     return matrix
 
 

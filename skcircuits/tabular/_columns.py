@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from skcircuits.exceptions import must, warn
+from skcircuits.exceptions import invalid, must, warn
 from skcircuits.protocols import MAX_CELL, MAX_INTEGER, MIN_RANGE, BoolArray, FloatArray
 from skcircuits.tabular._frames import (
     RawColumn,
@@ -66,8 +66,7 @@ def column_mask(
             f"be {keyword!r}, None, a boolean mask with one entry per column, "
             "indices of columns, or their names"
         )
-        way_out = "Count columns from 0."
-        raise ValueError(must(parameter, condition, way_out, **{parameter: features}))
+        raise invalid(parameter, condition, "Count columns from 0.", **{parameter: features})
     # Names may be integers too: integers are indices, as everywhere in scikit-learn
     is_named = chosen.dtype != bool and chosen.dtype.kind not in "iu"
     mask[_positions(chosen.tolist(), names, parameter) if is_named else chosen] = True
@@ -88,9 +87,8 @@ def _positions(chosen: list[Any], names: Sequence[Any], parameter: str) -> list[
     positions = {name: position for position, name in enumerate(names)}
     unknown = [name for name in chosen if name not in positions]
     if unknown:
-        condition = "be columns of the table"
         way_out = f"Its columns are {list(names)}."
-        raise ValueError(must(f"Names in {parameter}", condition, way_out, unknown=unknown))
+        raise invalid(f"Names in {parameter}", "be columns of the table", way_out, unknown=unknown)
     return [positions[name] for name in chosen]
 
 
@@ -135,9 +133,8 @@ class Column:
         if category in known:
             return known.index(category)
         what = f"Categories of column {self.name!r} in a query"
-        condition = "be among its categories"
         way_out = f"{nearest(category, known)}They are {known}."
-        raise ValueError(must(what, condition, way_out, category=category))
+        raise invalid(what, "be among its categories", way_out, category=category)
 
     def encode(
         self, values: NDArray[Any], *, missing_value: object = np.nan, refuse_unknown: bool = False
@@ -267,7 +264,7 @@ def _zone_of_objects(raw: RawColumn, missing_value: object) -> str | datetime.tz
         cell = next(cell for cell in cells if _zone_of(cell) is None)
         condition = "be all in time zones or all without one"
         way_out = "Give all of them a time zone, or none."
-        raise ValueError(must(f"Dates of column {raw.name!r}", condition, way_out, value=cell))
+        raise invalid(f"Dates of column {raw.name!r}", condition, way_out, value=cell)
     return zones.pop() if len(zones) == 1 else "UTC"
 
 
@@ -444,7 +441,7 @@ def refuse_extremes(name: str | int, numbers: FloatArray) -> None:
         condition = "be finite or missing, not infinity"
         way_out = "Replace infinite cells by NaN or by a finite bound."
         value = float(numbers[np.isinf(numbers)][0])
-    raise ValueError(must(f"Cells of column {name!r}", condition, way_out, value=value))
+    raise invalid(f"Cells of column {name!r}", condition, way_out, value=value)
 
 
 def _refuse_tiny_range(name: str | int, spread: float) -> None:
@@ -452,9 +449,7 @@ def _refuse_tiny_range(name: str | int, spread: float) -> None:
     if 0.0 < spread < MIN_RANGE:
         condition = f"be all the same or differ by at least {MIN_RANGE:g}"
         way_out = "Rescale the column."
-        raise ValueError(
-            must(f"Numbers of column {name!r}", condition, way_out, range=float(spread))
-        )
+        raise invalid(f"Numbers of column {name!r}", condition, way_out, range=float(spread))
 
 
 def _objects_to_numbers(name: str | int, values: NDArray[Any], missing_value: object) -> FloatArray:
@@ -467,7 +462,7 @@ def _objects_to_numbers(name: str | int, values: NDArray[Any], missing_value: ob
             numbers[row] = float(cell)
         except OverflowError as error:
             condition = f"be at most {MAX_CELL:g} in magnitude"
-            raise ValueError(must(f"Cells of column {name!r}", condition, "Rescale it.")) from error
+            raise invalid(f"Cells of column {name!r}", condition, "Rescale it.") from error
         except (TypeError, ValueError) as error:
             condition = "be numbers or missing: argument must be a string or a real number"
             way_out = "Convert the column, or name it in categorical_features."
@@ -495,13 +490,11 @@ def _refuse_unknown(column: Column, suspects: NDArray[Any], missing_value: objec
     unknown = _distinct(column.name, suspects, missing_value)
     if unknown:
         assert column.categories is not None
-        raise ValueError(
-            must(
-                f"Categories of column {column.name!r}",
-                f"be among the categories seen in fit, {column.categories.tolist()!r}",
-                "Leave the cell empty, or pass handle_unknown='missing' if the estimator takes it.",
-                value=min(unknown, key=str),
-            )
+        raise invalid(
+            f"Categories of column {column.name!r}",
+            f"be among the categories seen in fit, {column.categories.tolist()!r}",
+            "Leave the cell empty, or pass handle_unknown='missing' if the estimator takes it.",
+            value=min(unknown, key=str),
         )
 
 
@@ -520,12 +513,12 @@ def read_date(column: Column, value: Any) -> float:
         date = np.datetime64(value if isinstance(value, str) else _without_zone(value))
     except (TypeError, ValueError) as error:
         condition, way_out = "be a date", "Write '2024-03-01', or pass a datetime."
-        raise ValueError(must(what, condition, way_out, value=value)) from error
+        raise invalid(what, condition, way_out, value=value) from error
     if np.isnat(date):
-        raise ValueError(must(what, "be a date", value=value))
+        raise invalid(what, "be a date", value=value)
     if column.time_zone is None and not is_local:
         condition = "be a date without a time zone, as in the table"
-        raise ValueError(must(what, condition, "Leave the time zone out.", value=str(value)))
+        raise invalid(what, condition, "Leave the time zone out.", value=str(value))
     if column.time_zone is not None and is_local:
         date = _between_zones(date, column.time_zone, "UTC")
     return float(to_days(np.array([date]))[0])

@@ -17,7 +17,7 @@ import numpy as np
 from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid, must
 from skcircuits.protocols import MAX_INTEGER, IntArray
 
 # How to convert columns of dtypes that start with these words.
@@ -77,9 +77,7 @@ def require_unique_names(names: Iterable[Any]) -> None:
     repeated = [name for name, n in Counter(names).items() if n > 1]
     if repeated:
         condition, way_out = "be unique", "Rename these columns of the input."
-        raise ValueError(
-            must("Names of the columns of a dataframe", condition, way_out, repeated=repeated)
-        )
+        raise invalid("Names of the columns of a dataframe", condition, way_out, repeated=repeated)
 
 
 def _opened(frame: Any) -> nw.DataFrame[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skcircuits.exceptions import must, needs_extra
+from skcircuits.exceptions import invalid, needs_extra
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.protocols import BoolArray, FloatArray, ImmutableMixin, IntArray
 
@@ -59,12 +59,10 @@ def find_neighbors(target: Any, X: ArrayLike, *, tol: float = 1e-9) -> list[IntA
     """
     points = np.asarray(X, dtype=np.float64)
     if points.ndim != 2 or len(points) <= _QUIET_POINTS:
-        raise ValueError(must("X", "have at least three rows", shape=points.shape))
+        raise invalid("X", "have at least three rows", shape=points.shape)
     d = points.shape[1]
     if d > _MAX_COORDINATES:
-        raise ValueError(
-            must("coordinates", f"be at most {_MAX_COORDINATES}", "Give neighbors.", n=d)
-        )
+        raise invalid("coordinates", f"be at most {_MAX_COORDINATES}", "Give neighbors.", n=d)
     rng = np.random.default_rng(0)
     scales = points.std(axis=0)
     scales[scales == 0] = 1.0
@@ -83,7 +81,7 @@ def find_neighbors(target: Any, X: ArrayLike, *, tol: float = 1e-9) -> list[IntA
             return [np.flatnonzero(row) for row in found]
     condition = f"show all pairs before the last {_QUIET_POINTS} of at most {_MAX_POINTS}"
     way_out = "Pass more points where the target has its mass, or give neighbors."
-    raise ValueError(must("points of X", condition, way_out, n_pairs=int(found.sum()) // 2))
+    raise invalid("points of X", condition, way_out, n_pairs=int(found.sum()) // 2)
 
 
 def _moved_scores(target: Any, point: FloatArray, moves: FloatArray, tol: float) -> BoolArray:
@@ -105,7 +103,7 @@ def _moved_scores(target: Any, point: FloatArray, moves: FloatArray, tol: float)
 def _finite(scores: ArrayLike, point: FloatArray) -> FloatArray:
     array = np.asarray(scores, dtype=np.float64)
     if not np.isfinite(array).all():
-        raise ValueError(must("grad_log_prob", "be finite near the points", point=point.tolist()))
+        raise invalid("grad_log_prob", "be finite near the points", point=point.tolist())
     return array
 
 
@@ -165,7 +163,7 @@ class SiteTarget(FunctionTarget):
         """Convert rows to constrained values by site name, each of shape (n, ...)."""
         rows = np.asarray(X, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.n_coordinates:
-            raise ValueError(must("X", f"have {self.n_coordinates} columns", shape=rows.shape))
+            raise invalid("X", f"have {self.n_coordinates} columns", shape=rows.shape)
         return {name: np.array(values) for name, values in self._constrain(rows).items()}
 
     def from_sites(self, values: Mapping[str, ArrayLike]) -> FloatArray:
@@ -175,8 +173,8 @@ class SiteTarget(FunctionTarget):
             # Frameworks look sites up by name: a missing one is the only KeyError
             rows = self._unconstrain(arrays)
         except KeyError as error:
-            raise ValueError(
-                must("values", "have every site of the model", missing=error.args[0])
+            raise invalid(
+                "values", "have every site of the model", missing=error.args[0]
             ) from error
         return _checked(rows, (len(next(iter(arrays.values()))), self.n_coordinates), "rows")
 
@@ -185,7 +183,7 @@ def _checked(values: ArrayLike, shape: tuple[int, ...], name: str) -> FloatArray
     # A copy: arrays of other libraries may be read-only.
     array = np.array(values, dtype=np.float64)
     if array.shape != shape:
-        raise ValueError(must(f"the {name}", f"have shape {shape}", shape=array.shape))
+        raise invalid(f"the {name}", f"have shape {shape}", shape=array.shape)
     return array
 
 
@@ -238,11 +236,10 @@ def from_function(
     """
     if grad_log_prob is None:
         if not finite_differences:
-            condition = "be given"
             way_out = (
                 "Set finite_differences=True to approximate it, or use from_jax or from_torch."
             )
-            raise ValueError(must("grad_log_prob", condition, way_out, grad_log_prob=grad_log_prob))
+            raise invalid("grad_log_prob", "be given", way_out, grad_log_prob=grad_log_prob)
 
         def grad_log_prob(X: FloatArray) -> FloatArray:
             gradient = np.empty_like(X)
@@ -366,7 +363,7 @@ def from_torch(
             condition = f"be a tensor of shape ({len(rows)},) for {len(rows)} rows"
             shape = getattr(found, "shape", None)
             given = type(found).__name__ if shape is None else tuple(shape)
-            raise ValueError(must("the log density", condition, value=given))
+            raise invalid("the log density", condition, value=given)
         return found
 
     def log_prob(X: FloatArray) -> FloatArray:
@@ -380,7 +377,7 @@ def from_torch(
             if not found.requires_grad or not found.is_floating_point():
                 condition = "be a differentiable function of its rows"
                 way_out = "Use functions of torch only, and detach nothing."
-                raise ValueError(must("the log density", condition, way_out, dtype=found.dtype))
+                raise invalid("the log density", condition, way_out, dtype=found.dtype)
             # The sum over rows has the gradient of each row in that row.
             (gradient,) = torch.autograd.grad(found.sum(), rows)
         return gradient.numpy()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skcircuits.exceptions import must, needs_extra
+from skcircuits.exceptions import invalid, must, needs_extra
 from skcircuits.protocols import FloatArray
 from skcircuits.targets.functions import SiteTarget, from_jax
 
@@ -110,9 +110,7 @@ def _has_discrete_sites(
         way_out = "pip install funsor: numpyro sums discrete sites out with it."
     else:
         return bool(discrete)
-    raise ValueError(
-        must("latent sites", "be continuous", way_out, discrete=endless or sorted(discrete))
-    )
+    raise invalid("latent sites", "be continuous", way_out, discrete=endless or sorted(discrete))
 
 
 def from_pymc(model: Any) -> SiteTarget:
@@ -148,13 +146,11 @@ def from_pymc(model: Any) -> SiteTarget:
     with needs_extra("pymc", "pymc"):
         import pymc  # noqa: F401
     if model.discrete_value_vars:
-        raise ValueError(
-            must(
-                "free variables of a PyMC model",
-                "be continuous",
-                "Sum discrete ones out, by pymc_extras.marginalize or by hand.",
-                discrete=[variable.name for variable in model.discrete_value_vars],
-            )
+        raise invalid(
+            "free variables of a PyMC model",
+            "be continuous",
+            "Sum discrete ones out, by pymc_extras.marginalize or by hand.",
+            discrete=[variable.name for variable in model.discrete_value_vars],
         )
     density = model.logp_dlogp_function(ravel_inputs=True)
     density.set_extra_values({})

@@ -14,7 +14,7 @@ import numpy as np
 
 from skcircuits.circuits import Sum
 from skcircuits.circuits.structure.units import Unit, linked_product
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.numerics._arrays import safe_log
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import row_slices
@@ -138,13 +138,11 @@ class StateLayout:
     def __init__(self, cardinalities: Sequence[int] | IntArray) -> None:
         self.cardinalities: IntArray = np.asarray(cardinalities, dtype=np.int64)
         if self.cardinalities.ndim != 1 or not len(self.cardinalities):
-            raise ValueError(
-                must("cardinalities", "name at least one variable", cardinalities=cardinalities)
+            raise invalid(
+                "cardinalities", "name at least one variable", cardinalities=cardinalities
             )
         if self.cardinalities.min() < 1:
-            raise ValueError(
-                must("cardinalities", "be positive", cardinalities=self.cardinalities.tolist())
-            )
+            raise invalid("cardinalities", "be positive", cardinalities=self.cardinalities.tolist())
         self.n_variables = len(self.cardinalities)
         self.offsets: IntArray = np.concatenate([[0], np.cumsum(self.cardinalities)[:-1]])
         self.n_states = int(self.cardinalities.sum())

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from skcircuits.circuits.structure.units import LeafUnit
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, invalid, must
 from skcircuits.numerics._arrays import Rows, finite_peaks, listed
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -510,8 +510,8 @@ class DiscreteInputLayer(InputLayer):
 def check_variable(variable: object) -> int:
     """Column number of a variable; ValueError if it is not a non-negative integer."""
     if isinstance(variable, bool) or not isinstance(variable, int | np.integer) or variable < 0:
-        raise ValueError(
-            must("variable of an input unit", "be a non-negative column number", variable=variable)
+        raise invalid(
+            "variable of an input unit", "be a non-negative column number", variable=variable
         )
     return int(variable)
 
@@ -569,9 +569,7 @@ def register_input_unit(family: _Family) -> _Family:
         )
     # Files name families: two of one name could not be told apart
     if FAMILIES.setdefault(family.__name__, family) is not family:
-        raise ValueError(
-            must("names of families", "differ", "Rename the class.", name=family.__name__)
-        )
+        raise invalid("names of families", "differ", "Rename the class.", name=family.__name__)
     return family
 
 

@@ -29,7 +29,7 @@ from skcircuits.circuits.inputs.base import (
     register_input_unit,
 )
 from skcircuits.circuits.structure.units import ZERO, Scaled
-from skcircuits.exceptions import CircuitPropertyError, must, require_count
+from skcircuits.exceptions import CircuitPropertyError, invalid, must, require_count
 from skcircuits.numerics._arrays import float_array, is_number, safe_log
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import BoolArray, FloatArray, IntArray
@@ -233,8 +233,8 @@ class Categorical(DiscreteUnit):
             condition = "be a list of non-negative numbers with sum one"
             way_out = "Divide frequencies by their sum."
             smallest, total = float(masses.min(initial=np.inf)), float(masses.sum())
-            raise ValueError(
-                must(what, condition, way_out, shape=masses.shape, smallest=smallest, total=total)
+            raise invalid(
+                what, condition, way_out, shape=masses.shape, smallest=smallest, total=total
             )
         super().__init__(variable, masses)
 
@@ -269,7 +269,7 @@ class Bernoulli(DiscreteUnit):
 
     def __init__(self, variable: int, p: float) -> None:
         if not (is_number(p) and 0.0 <= p <= 1.0):
-            raise ValueError(must("probability of a Bernoulli unit", "lie in [0, 1]", p=p))
+            raise invalid("probability of a Bernoulli unit", "lie in [0, 1]", p=p)
         super().__init__(variable, np.array([1.0 - p, p], dtype=np.float64))
         self.p: float = float(p)
 
@@ -301,9 +301,7 @@ class Indicator(DiscreteUnit):
         require_count(1, n_states=n_states)
         require_count(0, state=state)
         if state >= n_states:
-            raise ValueError(
-                must("state of an indicator", f"be one of 0, ..., {n_states - 1}", state=state)
-            )
+            raise invalid("state of an indicator", f"be one of 0, ..., {n_states - 1}", state=state)
         masses = np.zeros(n_states)
         masses[state] = 1.0
         super().__init__(variable, masses)

@@ -18,7 +18,7 @@ from skcircuits.circuits.inputs.gaussian import (
     MultivariateGaussianLayer,
     distinct_parameters,
 )
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._gaussian_stack import (
     BLOCK_BYTES,
@@ -54,7 +54,7 @@ class FactorStack(GaussianStack):
         self.means, self.loadings, self.noise_variances = arrays
         self.shape = np.arange(len(self.means)) if shape is None else np.asarray(shape)
         if not all(np.isfinite(array).all() for array in arrays):
-            raise ValueError(must("means, loadings and noise variances", "be finite"))
+            raise invalid("means, loadings and noise variances", "be finite")
         for array in arrays:
             array.flags.writeable = False
 
@@ -422,14 +422,14 @@ class FactorGaussian(MultivariateGaussian):
         if shapes[0] != (size,) or shapes[2] != (size,) or shapes[1][:-1] != (size,):
             what = "mean, loadings and noise variances of a factor Gaussian unit"
             condition = f"have shapes ({size},), ({size}, n_factors) and ({size},)"
-            raise ValueError(must(what, condition, shapes=shapes))
+            raise invalid(what, condition, shapes=shapes)
         if not all(np.isfinite(array).all() for array in arrays):
-            raise ValueError(
-                must("mean, loadings and noise variances of a factor Gaussian unit", "be finite")
+            raise invalid(
+                "mean, loadings and noise variances of a factor Gaussian unit", "be finite"
             )
         if not (self.noise_variances > 0.0).all():
             what = "noise variances of a factor Gaussian unit"
-            raise ValueError(must(what, "be positive", smallest=float(self.noise_variances.min())))
+            raise invalid(what, "be positive", smallest=float(self.noise_variances.min()))
 
     @cached_property
     def covariance(self) -> FloatArray:  # type: ignore[override]

@@ -34,7 +34,7 @@ from skcircuits.circuits.inputs.base import (
     register_input_unit,
 )
 from skcircuits.circuits.structure.units import Scaled, Scope
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, invalid, must
 from skcircuits.numerics._arrays import Rows, Scatter, float_array, is_finite, log_ndtr_difference
 from skcircuits.numerics._gaussian_stack import (
     GaussianStack,
@@ -152,10 +152,10 @@ class Gaussian(InputUnit):
         self.variable = check_variable(variable)
         self.scope = (self.variable,)
         if not is_finite(mean):
-            raise ValueError(must("mean of a Gaussian unit", "be finite", mean=mean))
+            raise invalid("mean of a Gaussian unit", "be finite", mean=mean)
         if not (is_finite(std) and std > 0):
-            raise ValueError(
-                must("standard deviation of a Gaussian unit", "be finite and positive", std=std)
+            raise invalid(
+                "standard deviation of a Gaussian unit", "be finite and positive", std=std
             )
         self.mean = float(mean)
         self.std = float(std)
@@ -317,8 +317,7 @@ class MultivariateGaussian(InputUnit):
     def _check_variables(self) -> None:
         if not self.variables or len(set(self.variables)) < len(self.variables):
             what = "variables of a multivariate Gaussian unit"
-            condition = "be distinct, at least one"
-            raise ValueError(must(what, condition, variables=self.variables))
+            raise invalid(what, "be distinct, at least one", variables=self.variables)
 
     def _check_shapes(self) -> None:
         """Check that variables are distinct and parameters fit to them."""
@@ -327,14 +326,12 @@ class MultivariateGaussian(InputUnit):
         if self.mean.shape != (n_variables,) or self.covariance.shape != (n_variables,) * 2:
             what = "mean and covariance of a multivariate Gaussian unit"
             condition = f"have shapes ({n_variables},) and ({n_variables}, {n_variables})"
-            raise ValueError(must(what, condition, shapes=(self.mean.shape, self.covariance.shape)))
+            raise invalid(what, condition, shapes=(self.mean.shape, self.covariance.shape))
 
     def _check_positive_definite(self) -> None:
         """Check that the parameters are finite and the covariance is a covariance."""
         if not (np.isfinite(self.mean).all() and np.isfinite(self.covariance).all()):
-            raise ValueError(
-                must("mean and covariance of a multivariate Gaussian unit", "be finite")
-            )
+            raise invalid("mean and covariance of a multivariate Gaussian unit", "be finite")
         what = "covariance of a multivariate Gaussian unit"
         asymmetry = float(np.abs(self.covariance - self.covariance.T).max())
         # Covariances that were computed are symmetric up to rounding alone.
@@ -345,15 +342,15 @@ class MultivariateGaussian(InputUnit):
             atol=1e-10 * np.abs(self.covariance).max(),
         ):
             way_out = "Pass the mean of the matrix and its transpose."
-            raise ValueError(must(what, "be symmetric", way_out, largest_difference=asymmetry))
+            raise invalid(what, "be symmetric", way_out, largest_difference=asymmetry)
         try:
             np.linalg.cholesky(self.covariance)
         except np.linalg.LinAlgError:
             # Named in the error: it shows how much must be added to the diagonal.
             smallest = float(np.linalg.eigvalsh(self.covariance).min())
             way_out = "Add a small multiple of the identity to it."
-            raise ValueError(
-                must(what, "be positive definite", way_out, smallest_eigenvalue=smallest)
+            raise invalid(
+                what, "be positive definite", way_out, smallest_eigenvalue=smallest
             ) from None
 
     @property

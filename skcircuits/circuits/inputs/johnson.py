@@ -34,7 +34,7 @@ from skcircuits.circuits.inputs.gaussian import (
     MultivariateGaussian,
     MultivariateGaussianLayer,
 )
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.numerics._arrays import divisors, float_array
 from skcircuits.numerics._gaussian_stack import GaussianStack
 from skcircuits.numerics._random import RandomNumbers
@@ -288,9 +288,7 @@ class JohnsonGaussian(InputUnit):
         shapes = tuple(array.shape for array in arrays)
         if shapes != ((len(self.variables),),) * 2:
             condition = f"have shape ({len(self.variables)},)"
-            raise ValueError(
-                must("centers and curvatures of a Johnson unit", condition, shapes=shapes)
-            )
+            raise invalid("centers and curvatures of a Johnson unit", condition, shapes=shapes)
         self.map = SinhMap(*(array[order] for array in arrays))
         self._check_map()
         self.map.centers.flags.writeable = self.map.curvatures.flags.writeable = False
@@ -305,17 +303,15 @@ class JohnsonGaussian(InputUnit):
                 "centers and curvatures of a Johnson unit",
                 "be finite, and not negative",
             )
-            raise ValueError(must(subject, condition, centers=centers, curvatures=curvatures))
+            raise invalid(subject, condition, centers=centers, curvatures=curvatures)
         variances = np.diag(self.normal.covariance) * curvatures**2
         means = np.abs(self.normal.mean) * curvatures
         if variances.max() > _MAX_VARIANCE or means.max() > _FARTHEST:
-            raise ValueError(
-                must(
-                    "mean and covariance of a Johnson unit",
-                    f"stay below {_FARTHEST:g} divided by the curvatures",
-                    "Its moments would overflow: take smaller curvatures.",
-                    curvatures=curvatures,
-                )
+            raise invalid(
+                "mean and covariance of a Johnson unit",
+                f"stay below {_FARTHEST:g} divided by the curvatures",
+                "Its moments would overflow: take smaller curvatures.",
+                curvatures=curvatures,
             )
 
     @property

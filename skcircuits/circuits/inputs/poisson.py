@@ -21,7 +21,7 @@ from skcircuits.circuits.inputs.base import (
     moments_of_columns,
     register_input_unit,
 )
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.numerics._arrays import is_number, safe_log
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import FloatArray, IntArray
@@ -118,9 +118,8 @@ class Poisson(InputUnit):
 
     def __init__(self, variable: int, rate: float) -> None:
         if not (is_number(rate) and 0.0 <= rate <= MAX_RATE):
-            condition = f"lie in [0, {MAX_RATE:g}]"
             way_out = "Use a Gaussian unit for larger counts."
-            raise ValueError(must("rate of a Poisson unit", condition, way_out, rate=rate))
+            raise invalid("rate of a Poisson unit", f"lie in [0, {MAX_RATE:g}]", way_out, rate=rate)
         self.variable = check_variable(variable)
         self.scope = (self.variable,)
         self.rate: float = float(rate)

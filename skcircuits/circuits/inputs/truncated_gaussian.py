@@ -30,7 +30,7 @@ from skcircuits.circuits.inputs.restriction._evidence import (
     breakpoints,
     within,
 )
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.numerics._random import RandomNumbers
@@ -254,21 +254,16 @@ class TruncatedGaussian(InputUnit):
         if any(own.shape != (len(self.variables),) for own in ends):
             condition = f"have shape ({len(self.variables)},)"
             shapes = tuple(own.shape for own in ends)
-            raise ValueError(
-                must("lower and upper of a truncated Gaussian unit", condition, shapes=shapes)
-            )
+            raise invalid("lower and upper of a truncated Gaussian unit", condition, shapes=shapes)
         self.lower, self.upper = (own[order] for own in ends)
         is_free = np.isinf(self.lower) & np.isinf(self.upper)
         free = np.array(self.variables)[is_free].tolist()
         if not self.scope or not set(self.variables).difference(free).issuperset(self.hidden):
             condition = "be truncated variables, not all variables"
-            raise ValueError(
-                must("hidden of a truncated Gaussian unit", condition, hidden=self.hidden)
-            )
+            raise invalid("hidden of a truncated Gaussian unit", condition, hidden=self.hidden)
         if not (self.lower < self.upper).all():
             what = "lower of a truncated Gaussian unit"
-            condition = "be less than upper"
-            raise ValueError(must(what, condition, lower=self.lower, upper=self.upper))
+            raise invalid(what, "be less than upper", lower=self.lower, upper=self.upper)
         self.lower.flags.writeable = self.upper.flags.writeable = False
 
     @property

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, invalid, must
 from skcircuits.numerics._arrays import float_array, listed
 from skcircuits.protocols import BoolArray, FloatArray, ImmutableMixin, IntArray, WithoutCaches
 
@@ -112,9 +112,7 @@ class WeightedUnit:
 
     def __init__(self, weight: float, unit: Unit) -> None:
         if not (np.isfinite(weight) and weight >= 0):
-            raise ValueError(
-                must("weight of a unit", "be finite and non-negative", weight=float(weight))
-            )
+            raise invalid("weight of a unit", "be finite and non-negative", weight=float(weight))
         self.weight = float(weight)
         self.unit = unit
 
@@ -242,13 +240,13 @@ class Sum(InnerUnit):
         self.weights.flags.writeable = False
         if self.weights.shape != (len(self.children),):
             condition = f"have one entry for each of its {len(self.children)} children"
-            raise ValueError(must("weights of a sum unit", condition, shape=self.weights.shape))
+            raise invalid("weights of a sum unit", condition, shape=self.weights.shape)
         if not (np.isfinite(self.weights).all() and (self.weights >= 0).all()):
             # The first of perhaps thousands
             child = int(np.flatnonzero(~(np.isfinite(self.weights) & (self.weights >= 0)))[0])
             condition = "be finite and non-negative"
             weight = float(self.weights[child])
-            raise ValueError(must("weights of a sum unit", condition, child=child, weight=weight))
+            raise invalid("weights of a sum unit", condition, child=child, weight=weight)
 
 
 def linked_product(children: tuple[Unit, ...]) -> Product:
@@ -273,7 +271,7 @@ def _checked_children(children: Iterable[Unit], kind: str) -> tuple[Unit, ...]:
         # Weighted terms become sums with one child.
         units = tuple(as_unit(child) for child in units)
     if not units:
-        raise ValueError(must(f"a {kind} unit", "have at least one child", children=[]))
+        raise invalid(f"a {kind} unit", "have at least one child", children=[])
     return units
 
 

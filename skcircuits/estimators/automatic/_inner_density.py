@@ -22,7 +22,7 @@ from skcircuits.estimators.shared._density import BaseDensity
 from skcircuits.estimators.shared._fitting import inner_fit, weights_in_rows, whole_fit
 from skcircuits.estimators.strudel import StrudelDensity
 from skcircuits.estimators.wmispn import WMISPNDensity
-from skcircuits.exceptions import must, warn
+from skcircuits.exceptions import invalid, warn
 from skcircuits.numerics._arrays import float_array
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._frames import append_columns, with_constant_columns
@@ -208,9 +208,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
             example = f"density=GaussianMixtureDensity({name}={value!r})"
             condition = "be an estimator"
             way_out = f"Write {example}, for example."
-            raise ValueError(
-                must("A density whose parameters are set", condition, way_out, density=density)
-            )
+            raise invalid("A density whose parameters are set", condition, way_out, density=density)
         return super().set_params(**params)
 
     def _fit_density(self, encoded, sample_weight):
@@ -319,12 +317,11 @@ class MeasuringMixin:
             }
             wrong = {kind: sorted(own, key=str) for kind, own in kinds.items() if own}
             if wrong:
-                raise ValueError(must("Names in costs", f"be the columns {names}", **wrong))
+                raise invalid("Names in costs", f"be the columns {names}", **wrong)
             costs = [costs[name] for name in names]
         costs = float_array(costs, "costs")
         if costs.shape != (len(names),) or not (np.isfinite(costs) & (costs > 0)).all():
-            condition = f"be {len(names)} positive numbers"
-            raise ValueError(must("costs", condition, costs=costs.tolist()))
+            raise invalid("costs", f"be {len(names)} positive numbers", costs=costs.tolist())
         return costs
 
 
@@ -353,7 +350,7 @@ def _circuit_of(density):
         way_out = "Pass a density that learns a circuit, or a Circuit itself."
         if hasattr(fitted, "to_circuit"):
             way_out = "Fit it alone and pass what its to_circuit() gives."
-        raise ValueError(must("A density", "have a circuit_ after fit", way_out, density=density))
+        raise invalid("A density", "have a circuit_ after fit", way_out, density=density)
     return circuit
 
 
@@ -364,9 +361,7 @@ def _schema_for_circuit(schema, circuit):
     if circuit.variables != tuple(range(n_columns)):
         condition = f"have one variable per column, {n_columns} in all"
         way_out = "Variables are indices of columns, counted from 0."
-        raise ValueError(
-            must("A circuit as density", condition, way_out, variables=circuit.variables)
-        )
+        raise invalid("A circuit as density", condition, way_out, variables=circuit.variables)
     columns = [
         _column_for_circuit(column, circuit.cardinalities.get(j, 0))
         for j, column in enumerate(schema.columns)
@@ -382,7 +377,7 @@ def _column_for_circuit(column, n_states):
     if column.cardinality != n_states:
         condition = f"have {column.cardinality} states, one per label (0: a continuous one)"
         way_out = "Declare all labels, for example with a pandas Categorical."
-        raise ValueError(
-            must(f"The variable of column {column.name!r}", condition, way_out, n_states=n_states)
+        raise invalid(
+            f"The variable of column {column.name!r}", condition, way_out, n_states=n_states
         )
     return column

@@ -16,7 +16,7 @@ from skcircuits.estimators.shared._density import (
     with_other_units,
 )
 from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.learning._columns import FEW_VALUES, ROWS_PER_VALUE, few_numbers
 from skcircuits.learning._thresholds import find_thresholds, with_decided
 from skcircuits.learning.gaussian_mixture._candidates import (
@@ -466,7 +466,7 @@ class AutomaticDensity(CircuitDensity):
         unknown = sorted(set(self.families) - set(_FAMILIES), key=str)
         if unknown or not self.families:
             condition = f"be some of {', '.join(map(repr, _FAMILIES))}"
-            raise ValueError(must("families", condition, 'Or pass "all".', families=self.families))
+            raise invalid("families", condition, 'Or pass "all".', families=self.families)
         return tuple(self.families)
 
 

@@ -16,7 +16,7 @@ from skcircuits.estimators.automatic.density import mixed
 from skcircuits.estimators.shared._completion import NewStates, numbers_with_masses
 from skcircuits.estimators.shared._density import CircuitDensity
 from skcircuits.estimators.shared._fitting import ValidationMixin, inner_fit, whole_fit
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, invalid, must
 from skcircuits.learning.expectation_maximization import likeliest_weights
 from skcircuits.parallel import Parallel, delayed
 
@@ -240,14 +240,14 @@ class StackingDensity(ValidationMixin, CircuitDensity, BaseComposition):
             names = members = ()
         if all(map(_is_dropped, members)):
             condition = "be a list of (name, density), not all of them dropped"
-            raise ValueError(must("estimators", condition, estimators=self.estimators))
+            raise invalid("estimators", condition, estimators=self.estimators)
         self._validate_names(names)
         for name, member in zip(names, members, strict=True):
             if _is_dropped(member):
                 continue
             if not isinstance(member, CircuitDensity):
                 condition = "be a density that learns a circuit"
-                raise ValueError(must(f"Estimator {name!r}", condition, estimator=member))
+                raise invalid(f"Estimator {name!r}", condition, estimator=member)
             try:
                 member._validate_params()
             except ValueError as error:

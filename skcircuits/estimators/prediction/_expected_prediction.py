@@ -53,7 +53,7 @@ from skcircuits.estimators.prediction._requirements import (
 from skcircuits.estimators.prediction._target_stack import TrainingTargets, learn_stack
 from skcircuits.estimators.shared._completion import with_possible_evidence
 from skcircuits.estimators.shared._fitting import weights_in_rows
-from skcircuits.exceptions import CircuitPropertyError, must, warn
+from skcircuits.exceptions import CircuitPropertyError, invalid, must, warn
 from skcircuits.parallel import row_slices
 from skcircuits.predictions import ExpectedResponse, find_closed_form
 from skcircuits.predictions._closed_forms import (
@@ -554,7 +554,7 @@ class ExpectedPredictionMixin(
         if known and unknown:
             condition = f"have a variable for each column, but {sorted(unknown)} have none"
             way_out = "Add them to the circuit, or leave these columns out of the table."
-            raise ValueError(must("density", condition, way_out, density=self.density))
+            raise invalid("density", condition, way_out, density=self.density)
 
     def _completed_tables(self, encoded, targets, sample_weight):
         """Yield completed training rows, drawn given their observed cells and their targets."""
@@ -653,7 +653,7 @@ class ExpectedPredictionMixin(
                     way_out = "Leave the cell empty, or pass handle_unknown='missing'."
                     value = column.decode(codes[is_unread][:1])[0]
                     what = f"Categories of column {column.name!r}"
-                    raise ValueError(must(what, condition, way_out, value=value))
+                    raise invalid(what, condition, way_out, value=value)
                 encoded = encoded.copy()
                 encoded[is_unread, j] = np.nan
         return encoded

@@ -12,7 +12,7 @@ from sklearn.linear_model import QuantileRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import InputTags, Tags, TargetTags, get_tags
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid, must
 from skcircuits.protocols import BoolArray, FloatArray
 from skcircuits.tabular import TableSchema
 from skcircuits.tabular._frames import columns_of_categories
@@ -73,7 +73,7 @@ def check_reads_columns(model: Any, schema: TableSchema) -> None:
                 "Put an encoder in front: make_pipeline(make_column_transformer("
                 f"({encoder}, columns), remainder='passthrough'), estimator)."
             )
-            raise ValueError(must("estimator", condition, way_out, estimator=model))
+            raise invalid("estimator", condition, way_out, estimator=model)
 
 
 def fit_model(model: Any, table: Any, y: Any, schema: TableSchema, fit_params: Any) -> Any:
@@ -116,7 +116,7 @@ def _check_reads_texts(model: Any, schema: TableSchema, words: list[Any]) -> Non
     if texts:
         condition = f"read categories by their dtype, which columns {texts} do not have"
         way_out = "Convert these columns to categories, as by X.astype('category')."
-        raise ValueError(must("estimator", condition, way_out, estimator=model))
+        raise invalid("estimator", condition, way_out, estimator=model)
 
 
 def _may_read(model: Any, kind: str) -> bool:

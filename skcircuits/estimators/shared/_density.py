@@ -41,7 +41,7 @@ from skcircuits.estimators.shared._completion import (
 from skcircuits.estimators.shared._fitting import TrainingRows, drive
 from skcircuits.estimators.shared.queries._mixin import ConditionalDensity, QueriesMixin
 from skcircuits.estimators.shared.queries._restricted_models import as_box, restricted_to_totals
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, invalid
 from skcircuits.learning import expectation_maximization
 from skcircuits.learning._columns import frequent_values
 from skcircuits.numerics._arrays import float_array
@@ -605,9 +605,7 @@ def check_observed(X, sample_weight=None):
     observed = ~np.isnan(X)
     if not (observed if sample_weight is None else observed[sample_weight > 0]).any():
         what = "X" if sample_weight is None else "rows of positive weight"
-        raise ValueError(
-            must(what, "have an observed cell", "Check what counts as missing.", shape=X.shape)
-        )
+        raise invalid(what, "have an observed cell", "Check what counts as missing.", shape=X.shape)
 
 
 class ColumnStates:

@@ -12,7 +12,7 @@ from sklearn.covariance import GraphicalLassoCV
 from sklearn.exceptions import ConvergenceWarning
 
 from skcircuits.circuits import Circuit
-from skcircuits.exceptions import must, warn
+from skcircuits.exceptions import invalid, warn
 from skcircuits.graphical import FactorGraph, GaussianMRF
 from skcircuits.numerics._arrays import float_array, log_probs_at, spread_rows
 from skcircuits.numerics._optimization import separate_parts
@@ -152,16 +152,16 @@ class GivenGradients:
     def __init__(self, samples, gradients):
         gradients = float_array(gradients, "gradients")
         if gradients.shape != samples.shape:
-            raise ValueError(must("gradients", "have the shape of X", shape=gradients.shape))
+            raise invalid("gradients", "have the shape of X", shape=gradients.shape)
         if not np.isfinite(gradients).all():
             row = int(np.isfinite(gradients).all(axis=1).argmin())
-            raise ValueError(must("gradients", "be finite", row=row))
+            raise invalid("gradients", "be finite", row=row)
         first, which = unique_rows(samples)
         # Vectorised gradients of equal rows may differ in their last digits.
         differs = ~np.isclose(gradients[first][which], gradients, rtol=SAME, atol=SAME)
         if differs.any():
             row = int(differs.any(axis=1).argmax())
-            raise ValueError(must("gradients", "be equal for equal rows of X", row=row))
+            raise invalid("gradients", "be equal for equal rows of X", row=row)
         self._samples, self._gradients = samples[first], gradients[first]
 
     def grad_log_prob(self, X):
@@ -173,7 +173,7 @@ class GivenGradients:
         if (position >= n_known).any():
             condition = "be given to evaluate rows that were not in fit"
             way_out = "Only the gradients passed to fit are known."
-            raise ValueError(must("a target", condition, way_out, target=None))
+            raise invalid("a target", condition, way_out, target=None)
         return self._gradients[position]
 
 
@@ -192,7 +192,7 @@ def in_original_units(field, units):
 def learn_standardized_field(X):
     """Learn a sparse Gaussian field by the graphical lasso, over standardised columns; units."""
     if len(X) < 2:
-        raise ValueError(must("X", "have at least 2 rows to learn a field", n_samples=len(X)))
+        raise invalid("X", "have at least 2 rows to learn a field", n_samples=len(X))
     units = column_units(X)
     standardized = units.transform(X)
     # The penalty is chosen by cross-validation
@@ -246,18 +246,15 @@ def resolve_continuous_target(target, X):
         _refuse_gaps(target)
         return target, target, DiagonalMetric(1.0)
     if X is None:
-        raise ValueError(
-            must("X", "hold data to learn the target from", "Pass a target or data.", X=X)
-        )
+        raise invalid("X", "hold data to learn the target from", "Pass a target or data.", X=X)
     if target is None:
         field, units = learn_standardized_field(X)
         return in_original_units(field, units), field, units
     # FrozenEstimator insists on a y, others ignore it.
     density = clone(target).fit(X, None)
     if not hasattr(density, "grad_log_prob"):
-        condition = "have grad_log_prob after fit"
         way_out = "GaussianMixtureDensity has it if all columns are numerical."
-        raise ValueError(must("a density as target", condition, way_out, target=target))
+        raise invalid("a density as target", "have grad_log_prob after fit", way_out, target=target)
     units = column_units(X)
     return density, StandardizedTarget(density, units), units
 
@@ -267,9 +264,7 @@ def _refuse_gaps(target):
     if isinstance(target, Circuit) and target.variables != tuple(range(len(target.variables))):
         condition = "have the variables 0, 1, ... d - 1"
         way_out = "Renumber the variables of its input units."
-        raise ValueError(
-            must("a circuit as target", condition, way_out, variables=target.variables)
-        )
+        raise invalid("a circuit as target", condition, way_out, variables=target.variables)
 
 
 def learn_target(samples, is_categorical, cardinalities):
@@ -279,9 +274,7 @@ def learn_target(samples, is_categorical, cardinalities):
     if not is_categorical.all():
         condition = "be all numeric or all categorical"
         way_out = "Pass a target for mixed tables."
-        raise ValueError(
-            must("columns", condition, way_out, n_categorical=int(is_categorical.sum()))
-        )
+        raise invalid("columns", condition, way_out, n_categorical=int(is_categorical.sum()))
     return _tree_graph(chow_liu_tree(samples.astype(np.int64), StateLayout(cardinalities)))
 
 

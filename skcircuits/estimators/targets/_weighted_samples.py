@@ -9,7 +9,7 @@ from numbers import Real
 import numpy as np
 from scipy.special import softmax
 
-from skcircuits.exceptions import ZeroProbabilityError, must, needs_extra
+from skcircuits.exceptions import ZeroProbabilityError, invalid, must, needs_extra
 from skcircuits.graphical.inference._exact_inference import read_rows
 from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.stein import stein_discrepancy
@@ -65,7 +65,7 @@ def function_values(f, rows):
     values = float_array(f(rows), "values of f")
     if values.shape[:1] != rows.shape[:1]:
         wanted = f"give one value or array for each of {len(rows)} rows"
-        raise ValueError(must("f", wanted, shape=values.shape))
+        raise invalid("f", wanted, shape=values.shape)
     return values
 
 
@@ -74,7 +74,7 @@ def refuse_missing(samples, estimator):
     if np.isnan(samples).any():
         condition = "be complete, but input X contains NaN"
         way_out = "Use collapse=[...] to sum variables out, or impute first."
-        raise ValueError(must("Samples", condition, way_out, estimator=type(estimator).__name__))
+        raise invalid("Samples", condition, way_out, estimator=type(estimator).__name__)
     return samples
 
 
@@ -95,9 +95,7 @@ def _enumerate_states(row, cardinalities):
             "Use marginals(), which needs no completions, or draw completions with "
             "target_.sample(n, X=samples_)."
         )
-        raise ValueError(
-            must("completions of a collapsed sample", condition, way_out, n_states=n_states)
-        )
+        raise invalid("completions of a collapsed sample", condition, way_out, n_states=n_states)
     completed = np.tile(row, (n_states, 1))
     completed[:, hidden] = np.indices(shape).reshape(len(hidden), n_states).T
     return completed
@@ -146,8 +144,8 @@ def align_labels(schema, target, state_names=None):
         return schema
     if is_continuous(target):
         names = [column.name for column in schema.columns if column.categories is not None]
-        raise ValueError(
-            must("columns of a continuous target", "be numeric", "Drop the labels.", labels=names)
+        raise invalid(
+            "columns of a continuous target", "be numeric", "Drop the labels.", labels=names
         )
     counts = state_counts(target, len(schema.columns))
     columns = list(schema.columns)
@@ -166,7 +164,7 @@ def _check_column_order(columns, variables):
     if sorted(map(str, columns)) == sorted(variables):
         condition = "be in the order of the target's variables"
         way_out = "Pass X[list(target.variable_names)]."
-        raise ValueError(must("columns", condition, way_out, columns=list(columns)))
+        raise invalid("columns", condition, way_out, columns=list(columns))
 
 
 def _as_states(column, n_states, names):
@@ -183,7 +181,7 @@ def _as_states(column, n_states, names):
     expected = f"be its states {list(names)}" if names is not None else f"be {n_states} names"
     condition = f"{expected}, or numbers of states below {n_states}"
     way_out = "Use a pandas Categorical to declare categories that no sample has."
-    raise ValueError(must(f"labels of column {column.name!r}", condition, way_out, labels=labels))
+    raise invalid(f"labels of column {column.name!r}", condition, way_out, labels=labels)
 
 
 def _as_array(labels):
@@ -237,8 +235,8 @@ def read_draws(X):
         sites[str(name)] = values.reshape(-1, *values.shape[2:])
         dims[str(name)] = tuple(map(str, ordered.dims[2:]))
     if not sites:
-        raise ValueError(
-            must("posterior", "have variables over chain and draw", found=list(posterior.data_vars))
+        raise invalid(
+            "posterior", "have variables over chain and draw", found=list(posterior.data_vars)
         )
     coords = {
         str(name): posterior.coords[name].to_numpy()
@@ -291,7 +289,7 @@ def summarize(draws, weights, quantiles):
         import pandas as pd
     quantiles = np.atleast_1d(float_array(quantiles, "quantiles"))
     if quantiles.ndim > 1 or not ((quantiles >= 0) & (quantiles <= 1)).all():
-        raise ValueError(must("quantiles", "be numbers between 0 and 1", quantiles=quantiles))
+        raise invalid("quantiles", "be numbers between 0 and 1", quantiles=quantiles)
     raw = np.full(len(weights), 1.0 / len(weights))
     rows = {}
     for site, values in draws.sites.items():

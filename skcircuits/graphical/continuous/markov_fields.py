@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.linalg import cho_solve, solve_triangular
 
-from skcircuits.exceptions import must, require, require_count
+from skcircuits.exceptions import invalid, require, require_count
 from skcircuits.numerics._arrays import (
     float_array,
     integer_array,
@@ -141,16 +141,14 @@ class ContinuousMarkovNetwork(ContinuousModel):
         for factor in self.factors:
             require("log_value", "a ContinuousFactor", **{"every factor": factor})
         if not self.factors:
-            raise ValueError(must("factors", "hold at least one factor", n_factors=0))
+            raise invalid("factors", "hold at least one factor", n_factors=0)
         # A variable that no factor mentions has a flat density, so that n_variables may be larger
         greatest = max(int(factor.variables.max()) for factor in self.factors)
         self.n_variables = greatest + 1 if n_variables is None else n_variables
         smallest = min(int(factor.variables.min()) for factor in self.factors)
         if smallest < 0 or greatest >= self.n_variables:
             condition = f"lie in 0..{self.n_variables - 1}"
-            raise ValueError(
-                must("variables of the factors", condition, min=smallest, max=greatest)
-            )
+            raise invalid("variables of the factors", condition, min=smallest, max=greatest)
         if blocks is None:
             self.blocks = list(np.arange(self.n_variables)[:, None])
         else:
@@ -317,7 +315,7 @@ class GaussianMRF(ContinuousModel):
 
     def _checked(self, X: NDArray[Any]) -> NDArray[Any]:
         if X.ndim != 2 or X.shape[1] != len(self.linear):
-            raise ValueError(must("X", f"have shape (n, {len(self.linear)})", shape=X.shape))
+            raise invalid("X", f"have shape (n, {len(self.linear)})", shape=X.shape)
         return X
 
     def log_prob(self, X: ArrayLike) -> FloatArray:
@@ -381,7 +379,7 @@ class GaussianMRF(ContinuousModel):
         z = self._checked(float_array(X, "X")) - self.mean_
         width = float_array(bandwidth, "bandwidth")
         if width.ndim or not 0 < width < np.inf:
-            raise ValueError(must("bandwidth", "be positive and finite", bandwidth=bandwidth))
+            raise invalid("bandwidth", "be positive and finite", bandwidth=bandwidth)
         # On the axes of the covariance all integrals are products of one-dimensional ones
         variances, axes = np.linalg.eigh(self.covariance_)
         norms = np.einsum("nd,nd->n", z, z)
@@ -398,7 +396,7 @@ def _finite_vector(values: ArrayLike, name: str) -> FloatArray:
     """Copy a vector: moments once computed must not differ from it later."""
     vector = float_array(values, name).ravel().copy()
     if not np.isfinite(vector).all():
-        raise ValueError(must(name, "be finite", values=values))
+        raise invalid(name, "be finite", values=values)
     return vector
 
 
@@ -408,19 +406,15 @@ def _as_symmetric_csr(
     """Validate a matrix by the size of the vector that comes with it; drop explicit zeros."""
     given: Any = values if sparse.issparse(values) else np.atleast_2d(float_array(values, name))
     if given.ndim != 2:
-        raise ValueError(must(name, "be a matrix", shape=given.shape))
+        raise invalid(name, "be a matrix", shape=given.shape)
     matrix = sparse.csr_array(given, dtype=np.float64, copy=True)  # edited below
     if matrix.shape != (size, size):
-        raise ValueError(
-            must(name, f"have shape {(size, size)} like {companion}", shape=matrix.shape)
-        )
+        raise invalid(name, f"have shape {(size, size)} like {companion}", shape=matrix.shape)
     if not (np.isfinite(matrix.data).all()):
-        raise ValueError(must(name, "be finite"))
+        raise invalid(name, "be finite")
     asymmetry = abs(matrix - matrix.T)
     if asymmetry.nnz and asymmetry.max() > 1e-10 * abs(matrix).max():
-        raise ValueError(
-            must(name, "be symmetric", "Use (A + A.T) / 2.", asymmetry=float(asymmetry.max()))
-        )
+        raise invalid(name, "be symmetric", "Use (A + A.T) / 2.", asymmetry=float(asymmetry.max()))
     # An explicit zero would be read as an edge of the graph
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
@@ -432,4 +426,4 @@ def _cholesky(matrix: FloatArray, name: str) -> FloatArray:
         return np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
     except np.linalg.LinAlgError:
         least = float(np.linalg.eigvalsh(matrix)[0])
-        raise ValueError(must(name, "be positive definite", least_eigenvalue=least)) from None
+        raise invalid(name, "be positive definite", least_eigenvalue=least) from None

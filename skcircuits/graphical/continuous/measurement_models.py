@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from skcircuits.exceptions import must, require, require_count
+from skcircuits.exceptions import invalid, require, require_count
 from skcircuits.graphical.continuous.markov_fields import ContinuousModel
 from skcircuits.numerics._arrays import (
     float_array,
@@ -255,22 +255,18 @@ class SensorNetwork(ContinuousModel):
         n_nodes = self.n_sensors + len(self.anchors)
         if len(self.pairs) != len(self.distances):
             condition = "be one per pair"
-            raise ValueError(
-                must(
-                    "distances", condition, n_pairs=len(self.pairs), n_distances=len(self.distances)
-                )
+            raise invalid(
+                "distances", condition, n_pairs=len(self.pairs), n_distances=len(self.distances)
             )
         for name, values in (("distances", self.distances), ("anchors", self.anchors)):
             if not np.isfinite(values).all():
-                raise ValueError(must(name, "be finite", "Leave out what is unknown."))
+                raise invalid(name, "be finite", "Leave out what is unknown.")
         if self.pairs.size and (self.pairs.min() < 0 or self.pairs.max() >= n_nodes):
-            raise ValueError(
-                must("pairs", f"name nodes 0..{n_nodes - 1}", greatest=int(self.pairs.max()))
-            )
+            raise invalid("pairs", f"name nodes 0..{n_nodes - 1}", greatest=int(self.pairs.max()))
         if np.any(self.pairs[:, 0] == self.pairs[:, 1]):
-            raise ValueError(must("pairs", "join different nodes"))
+            raise invalid("pairs", "join different nodes")
         if not (is_number(self.noise) and self.noise > 0):
-            raise ValueError(must("noise", "be positive", noise=self.noise))
+            raise invalid("noise", "be positive", noise=self.noise)
         if self.prior_scale is None and self.box is None:
             self._check_anchored(n_nodes)
 
@@ -282,15 +278,13 @@ class SensorNetwork(ContinuousModel):
         if floating.size:
             condition = "have a path of measured distances to an anchor"
             way_out = "Pass prior_scale or box."
-            raise ValueError(
-                must("every sensor", condition, way_out, sensors=floating[:10].tolist())
-            )
+            raise invalid("every sensor", condition, way_out, sensors=floating[:10].tolist())
 
 
 def _two_columns(values: Any, name: str) -> Any:
     """See an array, or all of its numbers, as pairs."""
     if values.size % 2:
-        raise ValueError(must(name, "have shape (n, 2)", shape=values.shape))
+        raise invalid(name, "have shape (n, 2)", shape=values.shape)
     return values.reshape(-1, 2)
 
 
@@ -401,21 +395,17 @@ class CrowdsourcingModel(ContinuousModel):
         self.shape = shape
         self.rate = rate
         if not self.items.shape == self.workers.shape == self.estimates.shape:
-            raise ValueError(
-                must(
-                    "items, workers and estimates",
-                    "be equally long",
-                    shapes=(self.items.shape, self.workers.shape, self.estimates.shape),
-                )
+            raise invalid(
+                "items, workers and estimates",
+                "be equally long",
+                shapes=(self.items.shape, self.workers.shape, self.estimates.shape),
             )
         for name, numbers in (("items", self.items), ("workers", self.workers)):
             if numbers.ndim != 1 or numbers.min(initial=1) < 0 or len(numbers) == 0:
                 way_out = "pandas.factorize numbers names."
-                raise ValueError(must(name, "be a list of numbers from 0 on", way_out))
+                raise invalid(name, "be a list of numbers from 0 on", way_out)
         if not np.isfinite([*self.estimates, *self.known.values()]).all():
-            raise ValueError(
-                must("estimates and known values", "be finite", "Leave out what is unknown.")
-            )
+            raise invalid("estimates and known values", "be finite", "Leave out what is unknown.")
         self.n_items = int(self.items.max()) + 1
         self.n_workers = int(self.workers.max()) + 1
         # Control items are constants of the density and have no coordinate

@@ -33,7 +33,7 @@ from skcircuits.circuits.structure.units import (
     scaling_weights,
     split_log_weights,
 )
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid, must
 from skcircuits.graphical.inference._elimination import EliminationTree, align, spread
 from skcircuits.graphical.inference._posterior import Solution
 from skcircuits.numerics._patterns import distinct_keys, distinct_words
@@ -56,7 +56,7 @@ def compile_solutions(solutions: Sequence[Solution], *, max_edges: int, verbose:
     """
     if not solutions:
         way_out = "Use log_partition(evidence) if all variables are observed."
-        raise ValueError(must("evidence", "leave at least one variable unobserved", way_out))
+        raise invalid("evidence", "leave at least one variable unobserved", way_out)
     buckets = _buckets(solutions)
     trace = _trace(buckets)
     _check_edges(trace.n_edges, max_edges, verbose)

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.numerics._arrays import divisors, finite_peaks, integers, safe_log
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import FloatArray, IntArray
@@ -56,7 +56,7 @@ def elimination_order(
         return _restrict_order(order, graph)
     if order != "auto" and order not in _CRITERIA:
         choices = ", ".join(map(repr, ["auto", *_CRITERIA]))
-        raise ValueError(must("order", f"be {choices} or a sequence of variables", order=order))
+        raise invalid("order", f"be {choices} or a sequence of variables", order=order)
     names = list(_CRITERIA) if order == "auto" else [order]
     runs = []
     for name in names:
@@ -108,9 +108,7 @@ def _restrict_order(order: Sequence[int], graph: Graph) -> list[int]:
     # One order of all variables serves every component and every evidence.
     restricted = [v for v in integers(order, "order") if v in graph]
     if sorted(restricted) != sorted(graph):
-        raise ValueError(
-            must("order", "name every variable once", "Try order='auto'.", order=list(order))
-        )
+        raise invalid("order", "name every variable once", "Try order='auto'.", order=list(order))
     return restricted
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr, logsumexp
 
-from skcircuits.exceptions import ZeroProbabilityError, must, require_count
+from skcircuits.exceptions import ZeroProbabilityError, invalid, must, require_count
 from skcircuits.graphical.factor import Factor
 from skcircuits.graphical.inference._elimination import elimination_order, quick_order
 from skcircuits.graphical.inference._posterior import Posterior, ScaledFactor, scaled_factors
@@ -158,7 +158,7 @@ class ExactInference:
         if n_rows > _MAX_JOINT_STATES:
             condition = f"have at most {_MAX_JOINT_STATES} joint states"
             way_out = "Ask for fewer variables at once, or compile() and use log_prob_box."
-            raise ValueError(must("query", condition, way_out, n_states=n_rows))
+            raise invalid("query", condition, way_out, n_states=n_rows)
         if not all(possible):
             return 0.0
         rows = np.tile(row, (n_rows, 1))
@@ -172,7 +172,7 @@ class ExactInference:
         each = [states] if is_single else listed(states, f"states of variable {variable!r}")
         rows = [self._evidence_row({variable: state}) for state in each]
         if not rows:
-            raise ValueError(must(f"states of variable {variable!r}", "be at least one", n=0))
+            raise invalid(f"states of variable {variable!r}", "be at least one", n=0)
         codes = self._read_rows(np.concatenate(rows))[0]
         return set(codes[:, self._read_variables([variable])[0]].tolist())
 
@@ -374,8 +374,8 @@ default="auto"
         checked = frozenset(integers(hidden, "variables"))
         outside = sorted(v for v in checked if not 0 <= v < len(self.cardinalities))
         if outside:
-            raise ValueError(
-                must("variables", f"be below {len(self.cardinalities)}, from 0", variables=outside)
+            raise invalid(
+                "variables", f"be below {len(self.cardinalities)}, from 0", variables=outside
             )
         return self._posteriors.all_hidden(checked)
 
@@ -419,12 +419,12 @@ default="auto"
         if isinstance(variables, str | Mapping) or not np.iterable(variables):
             condition = "be a sequence of numbers or names"
             way_out = "Observed states are passed as evidence."
-            raise ValueError(must("variables", condition, way_out, variables=variables))
+            raise invalid("variables", condition, way_out, variables=variables)
         columns = [
             variable_index(v, len(self.cardinalities), self.variable_names) for v in variables
         ]
         if len(set(columns)) != len(columns):
-            raise ValueError(must("variables", "be different", variables=list(variables)))
+            raise invalid("variables", "be different", variables=list(variables))
         return columns
 
     def _read_rows(self, X: ArrayLike) -> tuple[IntArray, BoolArray]:
@@ -685,18 +685,18 @@ def read_rows(
         X = _by_names(X, columns, variable_names, state_names)
     table = float_array(X, "X")
     if table.ndim != 2 or table.shape[1] != len(cardinalities):
-        raise ValueError(must("X", f"have shape (n, {len(cardinalities)})", shape=table.shape))
+        raise invalid("X", f"have shape (n, {len(cardinalities)})", shape=table.shape)
     missing = np.isnan(table)
     # Any valid state: columns of missing cells are not read.
     filled = np.where(missing, 0.0, table)
-    invalid = (filled < 0) | (filled >= cardinalities) | (filled != np.floor(filled))
-    if invalid.any():
+    is_invalid = (filled < 0) | (filled >= cardinalities) | (filled != np.floor(filled))
+    if is_invalid.any():
         # One example is more informative than a count.
-        row, column = np.argwhere(invalid)[0].tolist()
+        row, column = np.argwhere(is_invalid)[0].tolist()
         what = f"cells of column {column} of X"
         condition = f"be states between 0 and {cardinalities[column] - 1}"
         way_out = "Encode the categories first."
-        raise ValueError(must(what, condition, way_out, value=float(table[row, column])))
+        raise invalid(what, condition, way_out, value=float(table[row, column]))
     return filled.astype(np.int64), missing
 
 
@@ -707,8 +707,7 @@ def _by_names(
     unknown = [name for name in columns if name not in variable_names]
     if unknown or len(set(columns)) < len(columns):
         condition = f"be different variables of {variable_names}"
-        way_out = "Drop the others."
-        raise ValueError(must("columns of X", condition, way_out, columns=columns))
+        raise invalid("columns of X", condition, "Drop the others.", columns=columns)
     table = np.full((len(X), len(variable_names)), np.nan)
     for name in columns:
         column = variable_names.index(name)
@@ -750,9 +749,7 @@ def evidence_row(
     if evidence is not None and not isinstance(evidence, Mapping):
         row = np.atleast_2d(float_array(evidence, "evidence"))
         if row.shape != (1, n_variables):
-            raise ValueError(
-                must("evidence", f"be one row of {n_variables} cells", shape=row.shape)
-            )
+            raise invalid("evidence", f"be one row of {n_variables} cells", shape=row.shape)
         return row
     row = np.full((1, n_variables), np.nan)
     for variable, state in (evidence or {}).items():
@@ -764,7 +761,7 @@ def evidence_row(
         row[0, column] = _position(state, names, thing)
         if not 0 <= row[0, column] <= last:
             condition = f"be between 0 and {last}" + (f", or one of {names}" if names else "")
-            raise ValueError(must(thing, condition, state=state))
+            raise invalid(thing, condition, state=state)
     return row
 
 
@@ -774,7 +771,7 @@ def variable_index(
     """Column of a variable that is given by number or name."""
     column = _position(variable, variable_names, thing)
     if not 0 <= column < n_variables:
-        raise ValueError(must(thing, f"be between 0 and {n_variables - 1}", variable=variable))
+        raise invalid(thing, f"be between 0 and {n_variables - 1}", variable=variable)
     return column
 
 
@@ -804,7 +801,7 @@ def _check_distinct(names: Sequence[Any], count: int, thing: str) -> None:
     except TypeError as error:
         raise TypeError(must(thing, "be names", names=list(names))) from error
     if len(names) != count or n_different != count:
-        raise ValueError(must(thing, f"be {count} different names", names=list(names)))
+        raise invalid(thing, f"be {count} different names", names=list(names))
 
 
 def _position(label: Any, names: Names, thing: str) -> int:
@@ -813,7 +810,7 @@ def _position(label: Any, names: Names, thing: str) -> int:
         is_integer = isinstance(label, (Integral, np.bool_))
         if is_integer or (isinstance(label, Real) and float(label).is_integer()):
             return int(label)
-        raise ValueError(must(thing, "be a name or an integer", label=label))
+        raise invalid(thing, "be a name or an integer", label=label)
     if names is None or label not in names:
-        raise ValueError(must(thing, f"be one of {names}", "Or use its number.", label=label))
+        raise invalid(thing, f"be one of {names}", "Or use its number.", label=label)
     return names.index(label)

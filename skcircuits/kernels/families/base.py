@@ -28,7 +28,7 @@ import numpy as np
 
 from skcircuits.circuits.structure.properties import mask_key, mask_of, variables_of
 from skcircuits.circuits.structure.units import LeafUnit, Product, Sum, Unit, fold
-from skcircuits.exceptions import IncompatibleCircuitsError, must
+from skcircuits.exceptions import IncompatibleCircuitsError, invalid, must
 from skcircuits.numerics._arrays import float_array, integers
 from skcircuits.protocols import FloatArray, ImmutableMixin
 
@@ -412,7 +412,7 @@ class KernelFamily(Kernel, UnivariateFunction):
         chosen = None if variables is None else integers(variables, "variables")
         if chosen is not None and (len(set(chosen)) < len(chosen) or min(chosen, default=0) < 0):
             condition = "be distinct column numbers (None means all columns)"
-            raise ValueError(must("variables of a kernel", condition, variables=variables))
+            raise invalid("variables of a kernel", condition, variables=variables)
         self.variables = chosen
 
     def get_params(self) -> dict[str, Any]:
@@ -452,9 +452,7 @@ class KernelFamily(Kernel, UnivariateFunction):
         unknown = sorted(set(params) - set(self._parameters))
         if unknown:
             condition = f"be among {self._parameters}"
-            raise ValueError(
-                must(f"parameters of {type(self).__name__}", condition, unknown=unknown)
-            )
+            raise invalid(f"parameters of {type(self).__name__}", condition, unknown=unknown)
         return type(self)(**{**self.get_params(), **params})
 
     def is_positive_definite(self) -> bool:
@@ -501,8 +499,8 @@ class KernelFamily(Kernel, UnivariateFunction):
         if X.shape[1] != Y.shape[1]:
             condition = "have the same columns"
             way_out = "Name the variables of the kernel to compare some columns of wider tables."
-            raise ValueError(
-                must("X and Y of a kernel", condition, way_out, n_columns=(X.shape[1], Y.shape[1]))
+            raise invalid(
+                "X and Y of a kernel", condition, way_out, n_columns=(X.shape[1], Y.shape[1])
             )
         return self._gram(X, Y)
 
@@ -510,17 +508,16 @@ class KernelFamily(Kernel, UnivariateFunction):
         """Select the kernel's own columns of a table of complete rows."""
         table = float_array(X, "rows")
         if table.ndim != 2:
-            raise ValueError(must("rows", "form a table with two axes", shape=table.shape))
+            raise invalid("rows", "form a table with two axes", shape=table.shape)
         if self.variables is not None:
             if max(self.variables, default=-1) >= table.shape[1]:
                 condition = f"have a column for each of the kernel's variables {self.variables}"
-                raise ValueError(must("rows", condition, shape=table.shape))
+                raise invalid("rows", condition, shape=table.shape)
             table = table[:, list(self.variables)]
         if np.isnan(table).any():
-            condition = "be complete"
             way_out = "Use expected_kernel_matrix for rows with NaN."
-            raise ValueError(
-                must("rows of a kernel", condition, way_out, n_missing=int(np.isnan(table).sum()))
+            raise invalid(
+                "rows of a kernel", "be complete", way_out, n_missing=int(np.isnan(table).sum())
             )
         return table
 
@@ -632,15 +629,15 @@ def structure_of(kernel: Kernel, variables: Sequence[int]) -> KernelStructure:
     unknown = sorted(set(variables_of(structure.looks_at)).difference(variables))
     if unknown:
         condition = f"belong to the circuit, which has {list(variables)}"
-        raise ValueError(must("variables of a kernel", condition, variables=unknown))
+        raise invalid("variables of a kernel", condition, variables=unknown)
     return structure
 
 
 def require_floats(values: FloatArray) -> FloatArray:
     """Refuse kernels that are no floats: powers of large numbers, and differences of such."""
     if not np.isfinite(values).all():
-        raise ValueError(
-            must("values of a kernel", "be numbers that a float can hold", "Scale the columns.")
+        raise invalid(
+            "values of a kernel", "be numbers that a float can hold", "Scale the columns."
         )
     return values
 
@@ -651,5 +648,5 @@ def check_positive(name: str, value: Any) -> float:
     if not (is_number and 0.0 < value <= MAX_COEFFICIENT):
         shown = "a larger integer" if isinstance(value, int) and value > MAX_COEFFICIENT else value
         condition = f"be a positive number, at most {MAX_COEFFICIENT:g}"
-        raise ValueError(must(f"{name} of a kernel", condition, **{name: shown}))
+        raise invalid(f"{name} of a kernel", condition, **{name: shown})
     return float(value)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.kernels.families.base import (
     KernelFamily,
     KernelStructure,
@@ -247,9 +247,9 @@ class Polynomial(KernelFamily):
     ) -> None:
         super().__init__(variables)
         if isinstance(degree, bool) or not isinstance(degree, int | np.integer) or degree < 1:
-            raise ValueError(must("degree of a kernel", "be a positive integer", degree=degree))
+            raise invalid("degree of a kernel", "be a positive integer", degree=degree)
         if not (is_finite(c) and c >= 0):
-            raise ValueError(must("c of a kernel", "be finite and non-negative", c=c))
+            raise invalid("c of a kernel", "be finite and non-negative", c=c)
         self.degree = int(degree)
         self.c = float(c)
 

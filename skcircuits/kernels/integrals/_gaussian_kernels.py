@@ -9,7 +9,7 @@ import numpy as np
 
 from skcircuits.circuits.inputs._gaussian_integrals import given_cells
 from skcircuits.circuits.inputs.factor_gaussian import FactorStack, factor_log_density
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.kernels.integrals._gaussian_blocks import (
     ScaledPoints,
     Selection,
@@ -82,9 +82,7 @@ class LogExpectedRBF:
         if reach > MAX_REACH:
             condition = f"be at most {MAX_REACH:g} over the variance of a column"
             way_out = "Take a wider kernel, or scale the columns."
-            raise ValueError(
-                must("gamma of a kernel", condition, way_out, gamma_times_variance=reach)
-            )
+            raise invalid("gamma of a kernel", condition, way_out, gamma_times_variance=reach)
 
     def log_prob(self) -> FloatArray:
         """Log densities of the observed cells, shape (K, n)."""

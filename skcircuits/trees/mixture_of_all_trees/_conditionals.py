@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import softmax
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid
 from skcircuits.numerics._arrays import logsumexp, safe_log
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks, row_slices
@@ -104,7 +104,7 @@ def _completions(mixture: AllTreesMixture, evidence: FloatArray) -> Iterator[_Bl
     if most > MAX_COMPLETIONS:
         condition = f"have at most {MAX_COMPLETIONS} completions"
         way_out = "Use method='collapsed'."
-        raise ValueError(must("rows to enumerate", condition, way_out, completions=float(most)))
+        raise invalid("rows to enumerate", condition, way_out, completions=float(most))
     for rows in memory_bound_chunks(len(evidence), 32 * layout.n_states * int(most)):
         chosen = evidence[rows]
         counts = layout.sum_states((chosen > 0).astype(float)).astype(np.int64)

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
 from skcircuits.circuits import Circuit, Sum
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, invalid, must
 from skcircuits.numerics._arrays import logsumexp
 from skcircuits.numerics._random import draw_states
 from skcircuits.parallel import memory_bound_chunks, row_slices, thread_map
@@ -128,9 +128,7 @@ class AllTreesMixture(NamedTuple):
             what = f"codes of variable {variable}"
             condition = f"be states from 0 to {self.cardinalities[variable] - 1}"
             way_out = "Use the density to score rows with missing cells."
-            raise ValueError(
-                must(what, condition, way_out, row=int(row), code=int(codes[row, variable]))
-            )
+            raise invalid(what, condition, way_out, row=int(row), code=int(codes[row, variable]))
         # Once here, so that the components do not each search for equal rows in all of them.
         rows, inverse = distinct_rows(codes)
         log_prob: FloatArray = logsumexp(self.log_joint(rows, n_jobs=n_jobs), axis=1)

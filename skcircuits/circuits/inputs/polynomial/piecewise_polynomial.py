@@ -37,7 +37,7 @@ from skcircuits.circuits.inputs.polynomial._pieces import (
     log_interval_masses,
 )
 from skcircuits.circuits.structure.units import ZERO, Scaled
-from skcircuits.exceptions import CircuitPropertyError, must
+from skcircuits.exceptions import CircuitPropertyError, invalid, must
 from skcircuits.numerics._arrays import Rows, float_array, safe_log
 from skcircuits.numerics._random import RandomNumbers
 from skcircuits.protocols import MAX_SCALES, FloatArray, IntArray
@@ -216,8 +216,7 @@ class PiecewisePolynomial(InputUnit):
         atoms, atom_masses = _increasing("atoms", atoms), _masses("atom_masses", atom_masses)
         if len(atoms) != len(atom_masses):
             what = "atoms and atom_masses of a piecewise polynomial unit"
-            condition = "have equal lengths"
-            raise ValueError(must(what, condition, lengths=(len(atoms), len(atom_masses))))
+            raise invalid(what, "have equal lengths", lengths=(len(atoms), len(atom_masses)))
         # A point without mass is no point mass: the density there stays a density
         massive = atom_masses > 0
         self.atoms, self.atom_masses = map(_frozen, (atoms[massive], atom_masses[massive]))
@@ -233,23 +232,20 @@ class PiecewisePolynomial(InputUnit):
         if len(self.weights) < len(self.knots) - 1:
             what = "weights of a piecewise polynomial unit"
             condition = "have at least one entry per interval between knots"
-            raise ValueError(
-                must(what, condition, n_weights=len(self.weights), n_intervals=len(self.knots) - 1)
+            raise invalid(
+                what, condition, n_weights=len(self.weights), n_intervals=len(self.knots) - 1
             )
         if len(self.tail_masses) != 2 or len(self.tail_scales) != 2 or not self.tail_scales.all():
-            raise ValueError(
-                must(
-                    "tails of a piecewise polynomial unit",
-                    "have a mass and a positive scale for the left and the right side",
-                    tail_masses=self.tail_masses.tolist(),
-                    tail_scales=self.tail_scales.tolist(),
-                )
+            raise invalid(
+                "tails of a piecewise polynomial unit",
+                "have a mass and a positive scale for the left and the right side",
+                tail_masses=self.tail_masses.tolist(),
+                tail_scales=self.tail_scales.tolist(),
             )
         total = self.weights.sum() + self.atom_masses.sum() + self.tail_masses.sum()
         if abs(total - 1.0) > 1e-8:
             what = "weights, atom masses and tail masses of a piecewise polynomial unit"
-            condition = "add up to one"
-            raise ValueError(must(what, condition, total=float(total)))
+            raise invalid(what, "add up to one", total=float(total))
 
     @property
     def degree(self) -> int:
@@ -330,9 +326,7 @@ def _increasing(name: str, values: Sequence[float] | FloatArray, at_least: int =
     # All others lie between the first and the last
     if not (valid and np.isfinite(array[[0, -1]] if len(array) else array).all()):
         condition = f"be finite and strictly increasing, at least {at_least}"
-        raise ValueError(
-            must(f"{name} of a piecewise polynomial unit", condition, **{name: array.tolist()})
-        )
+        raise invalid(f"{name} of a piecewise polynomial unit", condition, **{name: array.tolist()})
     return _frozen(array)
 
 
@@ -341,9 +335,7 @@ def _masses(name: str, values: Sequence[float] | FloatArray) -> FloatArray:
     array = float_array(values, name).copy()
     if not (array.ndim == 1 and np.isfinite(array).all() and (array >= 0).all()):
         condition = "be finite and non-negative"
-        raise ValueError(
-            must(f"{name} of a piecewise polynomial unit", condition, **{name: array.tolist()})
-        )
+        raise invalid(f"{name} of a piecewise polynomial unit", condition, **{name: array.tolist()})
     return _frozen(array)
 
 
