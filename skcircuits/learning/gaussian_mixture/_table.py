@@ -94,45 +94,27 @@ class MixtureTable:
         if sinh_map is not None:
             measured = sinh_map.normal(measured)
         if like is not None:
-            columns = like.location, like.scale, like.jitter, cardinalities, like.near, like.bends
+            location, scale, jitter = like.location, like.scale, like.jitter
+            near, bends = like.near, like.bends
         else:
             near = np.array([_near_range(own, weights) for own in measured.T]).reshape(-1, 2).T
             # One number far off would be the unit of all others, in which they are equal
             moments = ColumnMoments.of(without_far(measured, near), weights)
-            scale = np.sqrt(moments.variance)
-            jitter = np.array([_resolution(column) for column in measured.T]) / scale
-            near = (near - moments.mean) / scale
+            location, scale = moments.mean, np.sqrt(moments.variance)
+            resolution = np.array([_resolution(column) for column in measured.T]) / scale
+            jitter, near = resolution**2 / 12.0, (near - location) / scale
             bends = scale * sinh_map.curvatures if sinh_map else np.zeros(len(scale))
-            columns = moments.mean, scale, jitter**2 / 12.0, cardinalities, near, bends
-        numbers = measured - columns[0]
-        numbers /= columns[1]
+        numbers = measured - location
+        numbers /= scale
         codes = np.nan_to_num(X[:, ~is_number], nan=-1.0).astype(np.int64)
-        return cls._cut(numbers, codes, weights, source, columns)
-
-    @classmethod
-    def _cut(
-        cls,
-        numbers: FloatArray,
-        codes: IntArray,
-        weights: FloatArray,
-        source: IntArray,
-        columns: tuple[FloatArray, FloatArray, FloatArray, IntArray, FloatArray, FloatArray],
-    ) -> MixtureTable:
-        """Cut rows into blocks."""
-        location, scale, jitter, cardinalities, *others = columns
-        blocks = _cut_blocks(np.isnan(numbers))
-        units = location, scale, jitter
-        return cls(numbers, codes, weights, *units, cardinalities, blocks, source, *others)
+        units, blocks = (location, scale, jitter, cardinalities), _cut_blocks(np.isnan(numbers))
+        return cls(numbers, codes, weights, *units, blocks, source, near, bends)
 
     def take(self, rows: IntArray) -> MixtureTable:
         """Keep some rows, in the units of all."""
-        return self._cut(
-            self.numbers[rows],
-            self.codes[rows],
-            self.weights[rows],
-            self.source[rows],
-            (self.location, self.scale, self.jitter, self.cardinalities, self.near, self.bends),
-        )
+        numbers = self.numbers[rows]
+        parts = {name: getattr(self, name)[rows] for name in ("codes", "weights", "source")}
+        return replace(self, numbers=numbers, blocks=_cut_blocks(np.isnan(numbers)), **parts)
 
     @cached_property
     def without_far_cells(self) -> MixtureTable:

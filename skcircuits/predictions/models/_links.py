@@ -25,7 +25,6 @@ from scipy.special import expit, ndtr, softmax
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.neural_network import MLPRegressor
 
-from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import memory_bound_chunks
 from skcircuits.predictions._closed_forms import (
     BLOCK_BYTES,
@@ -416,10 +415,10 @@ class SoftmaxForm:
         counts = n_nodes[tuple(cases.T)]
         sums = np.zeros((2, n_rows, part.means.shape[-1]))
         # Cases with equally many nodes share a grid
-        first, kind = unique_rows(counts)
-        for number, sizes in enumerate(counts[first]):
+        kinds, kind = np.unique(counts, axis=0, return_inverse=True)
+        for number, sizes in enumerate(kinds):
             nodes, masses = _grid(sizes)
-            own = cases[kind == number]
+            own = cases[kind.ravel() == number]
             for chunk in memory_bound_chunks(len(own), 8 * 4 * len(nodes) * sums.shape[2]):
                 k, s, n = own[chunk].T
                 # Classes come first: reductions over few entries of the last axis are slow
