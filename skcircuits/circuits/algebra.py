@@ -47,7 +47,7 @@ from skcircuits.circuits.structure.units import (
     topological_order,
 )
 from skcircuits.exceptions import invalid, require, require_count
-from skcircuits.protocols import FloatArray
+from skcircuits.protocols import FloatArray, IntArray
 
 Result = TypeVar("Result")
 Side = tuple[Unit, ...]
@@ -55,7 +55,7 @@ Pair = tuple[Side, Side]
 # Terms that weigh less, on the log scale, than the largest one of their sum are left out.
 MIN_RELATIVE_LOG_WEIGHT = -1e4
 WAY_OUT = "Average log probabilities of samples for an estimate: p.log_prob(p.sample(n))."
-# Rounding of the mass that one distribution puts on the support of another.
+# Rounding of the mass of a term on the disjoint supports of several others.
 MASS_TOLERANCE = 1e-12
 
 
@@ -69,9 +69,15 @@ class PairRules(Protocol[Result]):
         """Combine the results of blocks with disjoint scopes."""
 
     def mixture(
-        self, left_weights: FloatArray, right_weights: FloatArray, terms: list[Result]
+        self,
+        pairs: IntArray,
+        left_weights: FloatArray,
+        right_weights: FloatArray,
+        terms: list[Result],
     ) -> Result:
-        """Combine results of pairs of terms with a row in common; no sum has weights one."""
+        """Combine the results of the pairs (k, 2) of a left and a right term with a row in common;
+        weights are those of all terms, and one where a side is no sum.
+        """
 
 
 def fold_pairs(left: Unit, right: Unit, rules: PairRules[Result]) -> Result:
@@ -145,10 +151,9 @@ class _PairFold(Generic[Result]):
                 if self._supports.may_meet(own, other)
             ]
             below = [(left.terms[i], right.terms[j]) for i, j in meeting]
-            places = np.array(meeting, dtype=np.intp).reshape(-1, 2)
-            left_weights, right_weights = left.weights[places[:, 0]], right.weights[places[:, 1]]
+            pairs = np.array(meeting, dtype=np.intp).reshape(-1, 2)
             mixture = self._rules.mixture
-            return _Step(below, lambda terms: mixture(left_weights, right_weights, terms))
+            return _Step(below, lambda terms: mixture(pairs, left.weights, right.weights, terms))
         if len(left.units) == len(right.units) == 1:
             own, other = left.units[0], right.units[0]
             assert isinstance(own, InputUnit) and isinstance(other, InputUnit)
@@ -352,11 +357,16 @@ class _Multiplication:
         return scaled_product(factors)
 
     def mixture(
-        self, left_weights: FloatArray, right_weights: FloatArray, terms: list[Scaled]
+        self,
+        pairs: IntArray,
+        left_weights: FloatArray,
+        right_weights: FloatArray,
+        terms: list[Scaled],
     ) -> Scaled:
         """Mix the terms with normalised weights; impossible terms are left out."""
         log_factors = np.array([term.log_factor for term in terms])
-        log_weights = np.log(left_weights) + self._exponent * np.log(right_weights) + log_factors
+        own, other = np.log(left_weights)[pairs[:, 0]], np.log(right_weights)[pairs[:, 1]]
+        log_weights = own + self._exponent * other + log_factors
         # Equation: Σ_ij w_i v_j^e p_i q_j^e, with the largest term taken out.
         peak = log_weights.max(initial=-np.inf)
         if np.isneginf(peak):
@@ -460,16 +470,15 @@ def kl_divergence(p: Circuit, q: Circuit) -> float:
     # Where children overlap, the logarithm of a sum is not a sum of logarithms.
     for circuit in (p, q):
         require_deterministic(circuit, "for a divergence", WAY_OUT)
-    mass, divergence = fold_pairs(p.normalize().root, q.normalize().root, _Divergence())
-    # The mass of p that q's support misses has an infinite log ratio.
-    if mass < 1.0 - MASS_TOLERANCE:
-        return float("inf")
+    missed, divergence = fold_pairs(p.normalize().root, q.normalize().root, _Divergence())
     # Equal circuits may differ by rounding.
-    return max(divergence, 0.0)
+    return float("inf") if missed else max(divergence, 0.0)
 
 
 class _Divergence:
-    """Rules for pairs (u, v): ∫ u and ∫ u log(u / v), both over the support of v."""
+    """Rules for pairs (u, v): the mass of u that the support of v misses, which has an infinite
+    log ratio, and ∫ u log(u / v) over this support.
+    """
 
     def inputs(self, left: InputUnit, right: InputUnit) -> tuple[float, float]:
         """Use the closed form of the two families."""
@@ -477,17 +486,28 @@ class _Divergence:
 
     def product(self, factors: list[tuple[float, float]]) -> tuple[float, float]:
         """Masses multiply; each log ratio is weighted by the masses of the other blocks."""
-        mass, divergence = 1.0, 0.0
-        for own_mass, own_divergence in factors:
+        missed, divergence = 0.0, 0.0
+        for own_missed, own_divergence in factors:
             # Product rule: KL of a product of measures, each term weighted by the other masses
-            divergence = divergence * own_mass + mass * own_divergence
-            mass *= own_mass
-        return mass, divergence
+            divergence = divergence * (1.0 - own_missed) + (1.0 - missed) * own_divergence
+            missed += (1.0 - missed) * own_missed
+        return missed, divergence
 
     def mixture(
-        self, left_weights: FloatArray, right_weights: FloatArray, terms: list[tuple[float, float]]
+        self,
+        pairs: IntArray,
+        left_weights: FloatArray,
+        right_weights: FloatArray,
+        terms: list[tuple[float, float]],
     ) -> tuple[float, float]:
         """Add up disjoint supports; the weights join the log ratio."""
-        masses, divergences = np.reshape(terms, (-1, 2)).T
-        divergences = divergences + masses * (np.log(left_weights) - np.log(right_weights))
-        return float(left_weights @ masses), float(left_weights @ divergences)
+        missed, divergences = np.reshape(terms, (-1, 2)).T
+        left, right = pairs.T
+        ratios = np.log(left_weights)[left] - np.log(right_weights)[right]
+        divergences = divergences + (1.0 - missed) * ratios
+        # Most terms meet one: what this misses may be far below the rounding of one
+        n_met, n_terms = np.bincount(left, minlength=len(left_weights)), len(left_weights)
+        beyond = 1.0 - np.bincount(left, 1.0 - missed, n_terms)
+        beyond[beyond < MASS_TOLERANCE] = 0.0
+        by_term = np.where(n_met == 1, np.bincount(left, missed, n_terms), beyond)
+        return float(left_weights @ by_term), float(left_weights[left] @ divergences)

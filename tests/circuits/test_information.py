@@ -6,10 +6,12 @@ from scipy import stats
 
 from skcircuits.circuits import (
     Bernoulli,
+    Categorical,
     Circuit,
     Gaussian,
     Indicator,
     MultivariateGaussian,
+    PiecewisePolynomial,
     Sum,
     entropy,
     kl_divergence,
@@ -85,6 +87,37 @@ def test_joint_gaussians():
 def test_a_circuit_does_not_diverge_from_itself(seed):
     p = deterministic_circuit(seed, zeros=0.2)
     assert kl_divergence(p, p) == pytest.approx(0.0, abs=1e-13)
+
+
+def test_probabilities_of_few_digits_are_those_of_a_distribution():
+    thirds = [0.333333333] * 3
+    p = Circuit(
+        Categorical(0, thirds) * PiecewisePolynomial(1, [0, 1, 2, 4], [0.333333333, 0.666666666, 0])
+    )
+    assert kl_divergence(p, p) == pytest.approx(0.0, abs=1e-15)
+    expected = np.log(3) + stats.entropy([1 / 3, 2 / 3])
+    assert entropy(p) == pytest.approx(expected, rel=1e-13)
+    assert p.log_prob_box([[np.nan, 0]], [[np.nan, 2]])[0] == pytest.approx(0.0, abs=1e-15)
+    # Rounding alone is kept, for files give the same numbers
+    tenths = Categorical(0, [0.1] * 10)
+    assert (tenths.probabilities == 0.1).all()
+
+
+@pytest.mark.parametrize("mass", [1e-9, 1e-13, 1e-100, 1e-300])
+def test_divergences_are_infinite_however_small_the_mass_that_is_missed(mass):
+    def branches(masses):
+        kinds = [Indicator(0, k, 3) * Bernoulli(1, own) for k, own in enumerate(masses)]
+        return Circuit(Sum(kinds, weights=[0.2, 0.3, 0.5]))
+
+    p, q = branches([0.5, mass, 0.1]), branches([0.4, 0.0, 0.2])
+    assert kl_divergence(p, q) == np.inf
+    assert np.isfinite(kl_divergence(q, p))
+    # A term of one side meets several of the other
+    factorised = Circuit(Categorical(0, [0.2, 0.3, 0.5]) * Bernoulli(1, mass))
+    assert np.isfinite(kl_divergence(factorised, p))
+    histogram, outside = ([mass, 1.0 - mass], [0.0, 1.0])
+    left, right = (Circuit(PiecewisePolynomial(0, [0, 1, 2], m)) for m in (histogram, outside))
+    assert kl_divergence(left, right) == np.inf
 
 
 def test_unnormalised_circuits_are_normalised():

@@ -29,6 +29,9 @@ from skcircuits.protocols import BoolArray, FloatArray, IntArray
 
 #: Minus the log density of a standard normal at its peak.
 LOG_SQRT_2PI = 0.5 * float(np.log(2.0 * np.pi))
+#: Errors of the sum of masses by rounding, which is kept (files give the same numbers), and by
+#: their digits.
+ROUNDING, DIGITS = 1e-12, 1e-8
 #: Writes the probabilities (n_units, m) of some of the boxes into an array.
 WriteMasses = Callable[[Rows, FloatArray], object]
 
@@ -521,6 +524,11 @@ def check_variables(variables: Iterable[object]) -> tuple[int, ...]:
     return tuple(sorted(map(check_variable, listed(variables, "variables of an input unit"))))
 
 
+def mass_divisor(total: float) -> float:
+    """Divisor of masses with this sum: one, unless they add up to one but for their digits."""
+    return total if ROUNDING < abs(total - 1.0) <= DIGITS else 1.0
+
+
 def _short(value: Any) -> str:
     """Numbers to four digits; long arrays by their shape."""
     array = np.asarray(value)
@@ -620,7 +628,7 @@ class Rules:
 multiply_inputs = Rules("multiplied")
 #: Quotient of two units, likewise; 0 where the divisor is zero.
 divide_inputs = Rules("divided")
-#: ∫ left over the support of right, and ∫ left log(left / right) there, two floats.
+#: ∫ left where right is zero, and ∫ left log(left / right) elsewhere, two floats.
 divergence = Rules("compared")
 #: Entropy of a unit in nats, differential where it is a density.
 entropy = Rules("measured")

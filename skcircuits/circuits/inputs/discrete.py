@@ -17,6 +17,7 @@ from scipy.special import entr
 
 from skcircuits.circuits._policy import MIN_RUN_ROWS
 from skcircuits.circuits.inputs.base import (
+    DIGITS,
     Box,
     DiscreteInputLayer,
     InputUnit,
@@ -25,6 +26,7 @@ from skcircuits.circuits.inputs.base import (
     divergence,
     divide_inputs,
     entropy,
+    mass_divisor,
     multiply_inputs,
     register_input_unit,
 )
@@ -216,7 +218,8 @@ class Categorical(DiscreteUnit):
     variable : int
         Index of the column.
     probabilities : sequence of float of shape (n_states,)
-        Non-negative masses of the states 0, 1, ..., which sum to one.
+        Non-negative masses of the states 0, 1, ..., which sum to one. Masses whose sum differs from
+        one by at most 1e-8, because of their digits, are divided by it.
 
     Examples
     --------
@@ -228,7 +231,7 @@ class Categorical(DiscreteUnit):
     def __init__(self, variable: int, probabilities: Sequence[float] | FloatArray) -> None:
         masses = float_array(probabilities, "probabilities").copy()
         valid = masses.ndim == 1 and masses.size > 0 and np.isfinite(masses).all()
-        if not (valid and (masses >= 0).all() and abs(masses.sum() - 1) < 1e-8):
+        if not (valid and (masses >= 0).all() and abs(masses.sum() - 1) <= DIGITS):
             what = "probabilities of a categorical unit"
             condition = "be a list of non-negative numbers with sum one"
             way_out = "Divide frequencies by their sum."
@@ -236,7 +239,7 @@ class Categorical(DiscreteUnit):
             raise invalid(
                 what, condition, way_out, shape=masses.shape, smallest=smallest, total=total
             )
-        super().__init__(variable, masses)
+        super().__init__(variable, masses / mass_divisor(float(masses.sum())))
 
     def parameters(self) -> dict[str, Any]:
         return {"variable": self.variable, "probabilities": self.probabilities}
@@ -334,9 +337,8 @@ def _divide_discrete(left: DiscreteUnit, right: DiscreteUnit) -> Scaled:
 def _discrete_divergence(left: DiscreteUnit, right: DiscreteUnit) -> tuple[float, float]:
     own, other = _padded(left, right)
     inside = (own > 0) & (other > 0)
-    # States that the right unit excludes count as missing mass, not as infinity.
-    ratios = np.log(own[inside] / other[inside])
-    return float(own[inside].sum()), float(own[inside] @ ratios)
+    ratios = np.log(own[inside]) - np.log(other[inside])
+    return float(own[~inside].sum()), float(own[inside] @ ratios)
 
 
 @entropy.register(DiscreteUnit)

@@ -442,14 +442,14 @@ def _gaussian_divergence(left: InputUnit, right: InputUnit) -> tuple[float, floa
     if len(left.scope) == 1:
         (centre, std), (other_centre, other_std) = _mean_and_std(left), _mean_and_std(right)
         width, offset = std / other_std, (centre - other_centre) / other_std
-        return 1.0, float(0.5 * (width**2 - 1.0 + offset**2) - np.log(width))
+        return 0.0, float(0.5 * (width**2 - 1.0 + offset**2) - np.log(width))
     (mean, covariance), (other_mean, other_covariance) = _moments(left), _moments(right)
     # ½ (tr B⁻¹A - d + (a - b)ᵀ B⁻¹ (a - b) - log |B⁻¹A|)
     ratio = np.linalg.solve(other_covariance, covariance)
     shift = mean - other_mean
     distance = shift @ np.linalg.solve(other_covariance, shift)
     log_determinant = np.linalg.slogdet(ratio)[1]
-    return 1.0, float(0.5 * (np.trace(ratio) - len(mean) + distance - log_determinant))
+    return 0.0, float(0.5 * (np.trace(ratio) - len(mean) + distance - log_determinant))
 
 
 def _gaussian_entropy(unit: InputUnit) -> float:

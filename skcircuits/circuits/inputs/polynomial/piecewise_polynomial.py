@@ -16,6 +16,7 @@ from scipy.special import exprel, xlogy
 
 from skcircuits.circuits._policy import MANY_POINTS
 from skcircuits.circuits.inputs.base import (
+    DIGITS,
     Box,
     DensityLayer,
     InputUnit,
@@ -24,6 +25,7 @@ from skcircuits.circuits.inputs.base import (
     divergence,
     divide_inputs,
     entropy,
+    mass_divisor,
     moments_of_columns,
     multiply_inputs,
     register_input_unit,
@@ -186,8 +188,9 @@ class PiecewisePolynomial(InputUnit):
 
     Notes
     -----
-    Weights, atom masses and tail masses add up to one. Values at atoms are masses, values
-    elsewhere densities.
+    Weights, atom masses and tail masses add up to one; they are divided by their sum if it differs
+    from one by at most 1e-8, because of their digits. Values at atoms are masses, values elsewhere
+    densities.
 
     Examples
     --------
@@ -212,15 +215,16 @@ class PiecewisePolynomial(InputUnit):
         self.variable = check_variable(variable)
         self.scope = (self.variable,)
         self.knots = _increasing("knots", knots, at_least=2)
-        self.weights = _masses("weights", weights)
+        weights, tail_masses = _masses("weights", weights), _masses("tail_masses", tail_masses)
         atoms, atom_masses = _increasing("atoms", atoms), _masses("atom_masses", atom_masses)
+        divisor = mass_divisor(float(weights.sum() + atom_masses.sum() + tail_masses.sum()))
+        self.weights, self.tail_masses = _frozen(weights / divisor), _frozen(tail_masses / divisor)
         if len(atoms) != len(atom_masses):
             what = "atoms and atom_masses of a piecewise polynomial unit"
             raise invalid(what, "have equal lengths", lengths=(len(atoms), len(atom_masses)))
         # A point without mass is no point mass: the density there stays a density
         massive = atom_masses > 0
-        self.atoms, self.atom_masses = map(_frozen, (atoms[massive], atom_masses[massive]))
-        self.tail_masses = _masses("tail_masses", tail_masses)
+        self.atoms, self.atom_masses = map(_frozen, (atoms[massive], atom_masses[massive] / divisor))
         if tail_scales is None:
             # Any positive scale will do where tails have no mass
             tail_scales = [self.knots[-1] - self.knots[0]] * 2
@@ -243,7 +247,7 @@ class PiecewisePolynomial(InputUnit):
                 tail_scales=self.tail_scales.tolist(),
             )
         total = self.weights.sum() + self.atom_masses.sum() + self.tail_masses.sum()
-        if abs(total - 1.0) > 1e-8:
+        if abs(total - 1.0) > DIGITS:
             what = "weights, atom masses and tail masses of a piecewise polynomial unit"
             raise invalid(what, "add up to one", total=float(total))
 
@@ -406,8 +410,8 @@ def histogram_entropy(unit: PiecewisePolynomial) -> float:
 def histogram_divergence(
     left: PiecewisePolynomial, right: PiecewisePolynomial
 ) -> tuple[float, float]:
-    """∫ left and ∫ left log(left / right) over the support of the right histogram, which has a
-    point mass of the left one only if it has one there, too.
+    """∫ left outside and ∫ left log(left / right) within the support of the right histogram, which
+    has a point mass of the left one only if it has one there, too.
     """
     _require_histograms(left, right, "compared")
     # Between knots of either both logarithms are linear: their means are those at the mean
@@ -420,7 +424,7 @@ def histogram_divergence(
     masses = np.append(masses, np.exp(log_own[len(means) :]))
     inside = (masses > 0.0) & ~np.isneginf(log_other)
     ratios = log_own[inside] - log_other[inside]
-    return float(masses[inside].sum()), float(masses[inside] @ ratios)
+    return float(masses[~inside].sum()), float(masses[inside] @ ratios)
 
 
 def _masses_between(
