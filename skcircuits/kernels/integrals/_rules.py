@@ -10,6 +10,7 @@ Exponential tails have closed forms.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from math import comb, factorial
 
 import numpy as np
@@ -352,7 +353,7 @@ register_expectation(
 # Values below exp(-DECAY) times the largest are neglected.
 DECAY = 40.0
 N_NODES = 30
-# Pairs: nodes per interval, and the longest interval in units of the kernel's length.
+# Pairs: nodes per interval, and the longest interval in units of what decays in it.
 PAIR_NODES = 12
 PAIR_STEP = 1.5
 
@@ -374,9 +375,9 @@ def _pairs(
 ) -> FloatArray:
     left_atoms, _ = _atoms(left, left_units)
     right_atoms, masses = _atoms(right, right_units)
-    # The expectation over the left unit bends at these, as a function of the right one
-    kinks = [left_atoms, *(left.pieces.breakpoints[i] for i in left_units)]
-    nodes, weights = _quadrature(right.pieces, right_units, np.concatenate(kinks), kernel)
+    nodes, weights = _quadrature(
+        (left.pieces, left_units), (right.pieces, right_units), left_atoms, kernel
+    )
     expected = _points(left, left_units, kernel, np.concatenate([nodes, right_atoms]))
     return expected @ np.hstack([weights, masses]).T
 
@@ -506,28 +507,50 @@ def _raw_moments(layer: PiecewisePolynomialLayer, units: IntArray, order: int) -
 
 
 def _quadrature(
-    right: PolynomialPieces, right_units: IntArray, kinks: FloatArray, kernel: RBF | Laplacian
+    left: tuple[PolynomialPieces, IntArray],
+    right: tuple[PolynomialPieces, IntArray],
+    left_atoms: FloatArray,
+    kernel: RBF | Laplacian,
 ) -> tuple[FloatArray, FloatArray]:
-    """Nodes (q,) and weights (n_right, q) of E[f(X, y)] over the right units, between kinks and
-    breakpoints, where the integrand is smooth, cut finer than the kernel's length.
+    """Nodes (q,) and weights (n_right, q) of E[f(X, y)], X of the left units, over the right ones.
+
+    Between atoms and breakpoints the integrand is a polynomial, apart from terms that decay with
+    the distance from these as the kernel does, or as a tail: there are more nodes near the ends.
     """
-    breaks = np.unique(np.concatenate([kinks, *(right.breakpoints[i] for i in right_units)]))
-    tails = np.concatenate([right.first[right_units], right.last[right_units]])
-    reach = DECAY / right.rates[tails][right.masses[tails] > 0].min(initial=np.inf)
+    sides = (left, right)
+    breaks = np.unique(
+        np.concatenate([left_atoms, *(p.breakpoints[i] for p, own in sides for i in own)])
+    )
+    ends = [(pieces, np.append(pieces.first[own], pieces.last[own])) for pieces, own in sides]
+    of_left, of_right = (1.0 / p.rates[tails[p.masses[tails] > 0]] for p, tails in ends)
+    reach = DECAY * of_right.max(initial=0.0)
     breaks = np.concatenate([[breaks[0] - reach], breaks, [breaks[-1] + reach]])
     length = 1.0 / (kernel.gamma if isinstance(kernel, Laplacian) else np.sqrt(kernel.gamma))
-    # Where kernel or tail bends within an interval, few nodes would miss it.
-    finest = min(length, 1.0 / right.rates[tails].max())
-    n_parts = np.ceil(np.diff(breaks) / (PAIR_STEP * finest)).astype(int).clip(1)
-    grid = np.concatenate(
-        [np.linspace(a, b, n, endpoint=False) for a, b, n in zip(breaks, breaks[1:], n_parts)]
-        + [breaks[-1:]]
-    )
+    scales = np.unique(np.concatenate([of_left, of_right, [length]]))
+    cuts = [start + _graded(end - start, scales) for start, end in pairwise(breaks)]
+    grid = np.concatenate([*cuts, breaks[-1:]])
     nodes, weights = leggauss(PAIR_NODES)
     middle, half = (grid[1:] + grid[:-1]) / 2, np.diff(grid) / 2
     y = (middle[:, None] + half[:, None] * nodes).ravel()
-    located = PieceLocator(right, right_units)(y)
-    return y, np.exp(right.log_density(located, y)) * (half[:, None] * weights).ravel()
+    pieces, own = right
+    located = PieceLocator(pieces, own)(y)
+    return y, np.exp(pieces.log_density(located, y)) * (half[:, None] * weights).ravel()
+
+
+def _graded(width: float, scales: FloatArray) -> FloatArray:
+    """Cuts of the interval from 0 to the width, the last left out: each scale, in increasing order,
+    sets the steps up to the distance from the ends at which what decays with it has vanished.
+    """
+    if width <= PAIR_STEP * scales[0]:
+        return np.zeros(1)
+    middle = width / 2
+    ends = np.minimum(DECAY * scales, middle)
+    starts = np.append(0.0, ends[:-1])
+    counts = np.ceil((ends - starts) / (PAIR_STEP * scales)).astype(int)
+    parts = [np.linspace(*own, endpoint=False) for own in zip(starts, ends, counts)]
+    # Beyond all scales one part is enough, to the middle as well as from it
+    cuts = np.concatenate([*parts, ends[-1:][ends[-1:] < middle]])
+    return np.concatenate([cuts, [middle], width - cuts[:0:-1]])
 
 
 for _family in (RBF, Laplacian):

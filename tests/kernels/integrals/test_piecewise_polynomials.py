@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.polynomial.legendre import leggauss
 from scipy.integrate import quad
-from scipy.special import erfc
+from scipy.special import erfc, erfcx
 
 from skcircuits.circuits import Circuit, PiecewisePolynomial
 from skcircuits.exceptions import CircuitPropertyError
@@ -129,6 +129,32 @@ def test_pairs_with_steep_and_long_tails_and_narrow_kernels(kernel, scales):
     steep = np.concatenate([knot + np.linspace(-2.0, 2.0, 201) for knot in q.knots])
     expected = integral(q, inner, [*p.knots, *steep])
     assert expected_kernel(Circuit(p), Circuit(q), kernel) == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize("gamma", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (1e-3, 1.0), (1e6, 2.0), (1e9, 1e8)])
+def test_pairs_of_exponentials_over_all_scales(scales, gamma):
+    """Distances of exponential numbers are exponential, so that expectations are closed forms."""
+    p, q = (
+        Circuit(PiecewisePolynomial(0, [-1.0, 0.0], [0.0], tail_masses=[0, 1], tail_scales=[1, s]))
+        for s in scales
+    )
+    rates = 1.0 / np.array(scales)
+    larger = rates[::-1] / rates.sum()  # which of the two numbers is the larger one
+    for kernel, expected in (
+        (Laplacian(gamma), larger @ (rates / (rates + gamma))),
+        (RBF(gamma), larger @ (rates * np.sqrt(np.pi / gamma) / 2 * erfcx(rates / 2 / gamma**0.5))),
+    ):
+        for left, right in ((p, q), (q, p)):
+            value = expected_kernel(left, right, kernel)
+            assert value == pytest.approx(expected, rel=1e-8, abs=1e-12)
+
+
+def test_pairs_of_wide_ranges_and_narrow_kernels():
+    p = Circuit(PiecewisePolynomial(0, [0.0, 3e8, 1e9], [0.5, 0.5]))
+    square = 0.25 / 3e8 + 0.25 / 7e8  # of the density, integrated
+    assert expected_kernel(p, p, Laplacian(1.0)) == pytest.approx(2 * square, rel=1e-8)
+    assert expected_kernel(p, p, RBF(1.0)) == pytest.approx(np.sqrt(np.pi) * square, rel=1e-8)
 
 
 def test_discrepancies():

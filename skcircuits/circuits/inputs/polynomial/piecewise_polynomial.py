@@ -224,7 +224,10 @@ class PiecewisePolynomial(InputUnit):
             raise invalid(what, "have equal lengths", lengths=(len(atoms), len(atom_masses)))
         # A point without mass is no point mass: the density there stays a density
         massive = atom_masses > 0
-        self.atoms, self.atom_masses = map(_frozen, (atoms[massive], atom_masses[massive] / divisor))
+        self.atoms, self.atom_masses = (
+            _frozen(atoms[massive]),
+            _frozen(atom_masses[massive] / divisor),
+        )
         if tail_scales is None:
             # Any positive scale will do where tails have no mass
             tail_scales = [self.knots[-1] - self.knots[0]] * 2
