@@ -365,7 +365,10 @@ def fill_polynomials(
     for units, layer in plan.inputs:
         restricted = restrict(layer, parts)
         layers.append((units, restricted))
-        log_masses = restricted.log_max() if is_max else restricted.log_mass()
+        log_masses = restricted.log_mass()
+        if is_max:
+            # A part that a bound leaves without mass has no best point
+            log_masses = np.where(np.isneginf(log_masses), -np.inf, restricted.log_max())
         if layer.scopes.shape[1] > 1 and np.isin(layer.scopes, list(scores)).any():
             condition = "have input units of single variables for counts and sums"
             way_out = "Fit covariance_type='diag', or pass method='estimate' to probability."

@@ -241,6 +241,19 @@ def test_best_rows_and_covariances_under_sums_of_integers(density):
     assert abs(covariance.loc["a", "z"] - np.cov(drawn.a, drawn.z)[0, 1]) < 5 * error
 
 
+@pytest.mark.parametrize("density", [ChowLiuDensity(), WMISPNDensity(), DIAGONAL], ids=type)
+def test_best_rows_under_counts_lie_within_the_bounds_of_the_condition(density):
+    """Events that a bound makes certain leave intervals without mass, which have no best point."""
+    rng = np.random.default_rng(0)
+    T = pd.DataFrame(rng.normal(size=(300, 2)), columns=["x", "y"]).assign(a=rng.poisson(2, 300))
+    density = clone(density).fit(T)
+    given = "y > 1 and count(x > -1, a <= 3, y > 0.05) <= 2"
+    best = density.mpe(given=given)
+    assert best.y[0] >= 1 and (best.x[0] <= -1) + (best.a[0] > 3) >= 1
+    drawn = density.sample(300, random_state=0, given=given)
+    assert density.score_samples(best)[0] >= density.score_samples(drawn).max() - 0.2
+
+
 LINEAR = {
     "x > y": lambda T: T.x > T.y,
     "abs(x - y) < 0.5": lambda T: (T.x - T.y).abs() < 0.5,
