@@ -326,14 +326,18 @@ default="auto"
         Returns
         -------
         FactorGraph
-            A model over the same columns, in which the summed-out variables have a single state.
+            A model over the same columns, in which the summed-out variables have a single state,
+            which is called "any" if states have names.
         """
         gone = sorted(self.posterior(variables).hidden)
         # The columns stay, so that evidence and samples keep their numbering.
         left = self.cardinalities.copy()
         left[gone] = 1
         factors = self.posterior(gone).marginal_factors()
-        return FactorGraph(factors, left, variable_names=self.variable_names)
+        names, states = self.variable_names, self.state_names
+        if states is not None:
+            states = tuple([("any",) if v in gone else own for v, own in enumerate(states)])
+        return FactorGraph(factors, left, variable_names=names, state_names=states)
 
     def soften(self, amount: float) -> FactorGraph:
         """Mix every table with its mean, so that no state has probability zero.

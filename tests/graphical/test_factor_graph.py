@@ -134,6 +134,18 @@ def test_marginalize_keeps_the_rest(graph):
     assert_allclose(rest.log_prob_unnormalized(kept), graph.log_prob_unnormalized(rows), rtol=1e-10)
 
 
+def test_names_of_states_stay_after_other_variables_are_summed_out():
+    graph = FactorGraph(
+        [((0, 1), [[2, 1, 4], [1, 2, 3]])],
+        [2, 3],
+        variable_names=["sky", "ground"],
+        state_names=[["sun", "rain"], ["dry", "damp", "wet"]],
+    )
+    rest = graph.marginalize([0])
+    assert rest.state_names == (("any",), ("dry", "damp", "wet"))
+    assert rest.probability({"ground": ["damp", "wet"]}) == pytest.approx(10 / 13)
+
+
 def test_soften_is_positive_and_near():
     graph = random_graph((2, 2, 3), zeros=0.2)
     soft = graph.soften(1e-3)
