@@ -158,7 +158,8 @@ def check_weights(sample_weight, X):
         condition = f"sum to less than {_MAX_TOTAL:g}"
         way_out = "Divide all weights by the largest."
         raise invalid("sample_weight", condition, way_out, largest=float(weights.max()))
-    return weights
+    # Sums of all rows do not see lighter ones, but sums of these alone would divide by them
+    return np.where(weights > np.finfo(np.float64).eps * weights.max(), weights, 0.0)
 
 
 def feature_names(estimator, input_features=None):

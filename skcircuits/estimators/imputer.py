@@ -218,8 +218,8 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows. None gives equal weights. Weights that are not all integers count
-            relative to their mean. Rows of weight zero are ignored, except that their categories
-            are known.
+            relative to their mean. Rows of weight zero, or of less than 2e-16 times the largest
+            weight, are ignored, except that their categories are known.
 
         Returns
         -------

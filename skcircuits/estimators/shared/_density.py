@@ -177,8 +177,8 @@ class BaseDensity(
             Not used, present for API consistency by convention.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows. None gives equal weights. A row of weight two counts as that row
-            twice if all weights are integers; rows of weight zero are ignored, except that their
-            categories are known.
+            twice if all weights are integers; rows of weight zero, or of less than 2e-16
+            times the largest weight, are ignored, except that their categories are known.
 
         Returns
         -------

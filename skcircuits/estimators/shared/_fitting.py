@@ -207,8 +207,8 @@ class ValidationMixin:
             Weights of the rows. None gives equal weights. A row of weight two counts as that row
             twice if all weights are integers. If rows of other weights, or of weights that add up
             to more than a million cells and ten times the rows of `X`, may be equal by chance, this
-            holds only on average. Rows of weight zero are ignored, except that their categories are
-            known.
+            holds only on average. Rows of weight zero, or of less than 2e-16 times the largest
+            weight, are ignored, except that their categories are known.
         X_val : dataframe or array-like of shape (n_validation, n_features), default=None
             Validation rows; None holds out a `validation_fraction` of X.
 

@@ -102,6 +102,34 @@ def test_weights_act_like_repeated_rows(independent_density, frame):
     np.testing.assert_allclose(weighted.score_samples(frame), repeated.score_samples(frame))
 
 
+@pytest.mark.parametrize(
+    "density",
+    [
+        ChowLiuDensity(),
+        GaussianMixtureDensity(n_components=2, covariance_type="full", random_state=0),
+        HiddenChowLiuDensity(n_latent_states=2, random_state=0),
+        MoATDensity(max_iter=2, random_state=0),
+        StrudelDensity(max_iter=3, random_state=0),
+        WMISPNDensity(),
+    ],
+    ids=lambda density: type(density).__name__,
+)
+def test_rows_too_light_for_sums_are_absent(density):
+    X = np.random.default_rng(0).normal(size=(60, 2)) @ [[1.0, 0.5], [0.0, 1.0]]
+    weight = np.where(np.arange(60) < 40, 1.0, 1e-17)
+    weighed = clone(density).fit(X, sample_weight=weight).score_samples(X[:40])
+    np.testing.assert_array_equal(weighed, clone(density).fit(X[:40]).score_samples(X[:40]))
+
+
+def test_weights_of_many_orders_are_learned_from():
+    # The rows of a group had no weight next to that of all, and were divided by it
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 1)) + 0.4 * rng.normal(size=(60, 3))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    weight = 10.0 ** np.random.default_rng(1).uniform(-12, 8, 60)
+    assert np.isfinite(WMISPNDensity().fit(X, sample_weight=weight).score_samples(X)).all()
+
+
 @pytest.mark.parametrize("bad", [np.zeros(300), -np.ones(300), np.ones(3)])
 def test_bad_weights_are_refused(independent_density, frame, bad):
     with pytest.raises(ValueError, match="weight"):
