@@ -313,11 +313,9 @@ def learn_more(table: MixtureTable, state: MixtureState, pseudo_count: float) ->
     log_likelihood, sums = _expect(table, state)
     known, added = state.total_weight, table.total_weight
     total = known + added
-    # 1 - (known / total)², the limit of many small portions that each count in proportion to the
-    # rows before them
-    step = added * (2.0 * known + added) / total**2
-    factors = total * (1.0 - step) / known, total * step / added
-    averages = _joined(state, (state.sums, sums), factors)
+    # The earlier mean counts (known / total)², the limit of many small portions that each count in
+    # proportion to the rows before them; sums are these means times the total
+    averages = _joined(state, (state.sums, sums), (known / total, 1.0 + known / total))
     prior = state.gaussians.log_prior() + state.categories.log_prior(state.weights, pseudo_count)
     bound = log_likelihood / added + prior / known
     more = replace(state, n_iter=state.n_iter + 1, lower_bound=bound, total_weight=total)

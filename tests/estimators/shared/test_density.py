@@ -121,6 +121,18 @@ def test_rows_too_light_for_sums_are_absent(density):
     np.testing.assert_array_equal(weighed, clone(density).fit(X[:40]).score_samples(X[:40]))
 
 
+def test_subnormal_weights_keep_their_digits():
+    # Variances were zero: moments were differences of numbers with three digits
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    first, second = (
+        GaussianMixtureDensity(n_components=2, covariance_type="full", random_state=0)
+        .partial_fit(X[:30], sample_weight=weight)
+        .partial_fit(X[30:], sample_weight=weight)
+        for weight in (1e-200, 1e-320)
+    )
+    np.testing.assert_allclose(second.score_samples(X), first.score_samples(X), rtol=1e-9)
+
+
 def test_weights_of_many_orders_are_learned_from():
     # The rows of a group had no weight next to that of all, and were divided by it
     rng = np.random.default_rng(0)
