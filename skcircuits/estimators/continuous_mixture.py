@@ -298,8 +298,8 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
         states = self._states.discretizer.encode(X)
         log_mass = self._mixture.log_prob(np.nan_to_num(states, nan=-1).astype(np.int64))
         if self._latent_tree is not None:
-            other = self._latent_tree.log_prob(states)
-            log_mass = _mixed(log_mass, other, self.latent_tree_weight_)
+            other, weight = self._latent_tree.log_prob(states), self.latent_tree_weight_
+            log_mass = np.logaddexp(log_mass + np.log1p(-weight), other + np.log(weight))
         return log_mass - self._states.discretizer.log_volume(X)
 
     def _attributes(self, step, latent_tree=None, weight=0.0):
@@ -311,8 +311,3 @@ class ContinuousMixtureDensity(ValidationMixin, DiscreteDensity):
             "latent_tree_weight_": weight,
             "parents_": step.mixture.features.parents,
         }
-
-
-def _mixed(first, second, weight):
-    """Log probabilities of rows under a mixture of two; `weight` is the second's."""
-    return np.logaddexp(first + np.log1p(-weight), second + np.log(weight))

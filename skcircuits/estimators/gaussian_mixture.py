@@ -439,13 +439,8 @@ class GaussianMixtureDensity(CircuitDensity):
 
     def _prepare(self, X, sample_weight, units=None):
         """Rows as prepared for the components."""
-        cardinalities = self._cardinalities
-        X = grouped_rows(X, self._category_groups)
-        if self._grouped:
-            X = X.copy()
-        for j, grouped in self._grouped.items():
-            X[:, j] = grouped.encode(X[:, j])
-        return MixtureTable.prepare(X, cardinalities, sample_weight, units, self._map)
+        X = grouped_rows(grouped_rows(X, self._category_groups), self._grouped)
+        return MixtureTable.prepare(X, self._cardinalities, sample_weight, units, self._map)
 
     def _fit_rows(self, rows, generator):
         start = self._given_start

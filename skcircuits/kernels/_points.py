@@ -44,7 +44,7 @@ from skcircuits.kernels.integrals._gaussian_kernels import MAX_EXPANDED, LogExpe
 from skcircuits.kernels.integrals.registry import (
     LogBlocks,
     expected_at_points,
-    joint_at_points,
+    joint_expectation,
     kind_of_term,
     rules_of,
     scope_terms,
@@ -715,12 +715,6 @@ def _streamed_term(
     return blocks, terms[0][1].functions
 
 
-def bytes_per_point_row(plan: Plan) -> int:
-    """Estimate the memory that a pass against points holds for each row, without its blocks."""
-    # Densities of the row, and its own weights with their logarithms
-    return plan.bytes_per_row + 16 * len(plan.weights.log)
-
-
 def _weights(
     kernel: PointPlan,
     X: FloatArray,
@@ -761,7 +755,7 @@ def _write_inputs(
     columns = group.layer.scopes[group.units[0]]
     if len(columns) > 1:
         terms = scope_terms(kernel.structure, group.part, group.layer)
-        own = joint_at_points(group.layer, terms, X[:, columns], points[:, columns])
+        own = joint_expectation((group.layer,), terms, (X[:, columns], points[:, columns]))
         values[group.positions] = own[group.units]
         return
     function = kernel.structure.on_variable(group.part, int(columns[0]))

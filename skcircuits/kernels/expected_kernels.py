@@ -28,7 +28,6 @@ from skcircuits.exceptions import (
 )
 from skcircuits.kernels._points import (
     PointPlan,
-    bytes_per_point_row,
     expected_kernel_products,
     expected_kernels_at_points,
     multiply_by_kernel,
@@ -603,7 +602,8 @@ def _point_tasks(plan: PointPlan, rows: _Rows, other: _Rows) -> list[_Task]:
     """Incomplete rows against complete rows."""
     n_points = len(other.complete)
     n_columns = min(n_points, max(512, POINT_BYTES // (8 * plan.plan.n_units)))
-    bytes_per_row = 8 * n_columns + bytes_per_point_row(plan.plan)
+    # Densities of a row, and its own weights with their logarithms, beside its block
+    bytes_per_row = 8 * n_columns + plan.plan.bytes_per_row + 16 * len(plan.plan.weights.log)
     n_rows = min(4 * POINT_ROWS, max(POINT_ROWS, POINT_VALUES // max(1, n_columns)))
     chunks = memory_bound_chunks(len(rows.incomplete), 2 * bytes_per_row, at_most=n_rows)
     tables = _cut(other, other.complete, row_slices(n_points, n_columns))

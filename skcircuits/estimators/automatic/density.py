@@ -15,7 +15,7 @@ from skcircuits.estimators.shared._density import (
     unit_over_numbers,
     with_other_units,
 )
-from skcircuits.estimators.shared._fitting import inner_fit, whole_fit
+from skcircuits.estimators.shared._fitting import inner_fit, weights_in_rows, whole_fit
 from skcircuits.exceptions import invalid
 from skcircuits.learning._columns import FEW_VALUES, ROWS_PER_VALUE, few_numbers
 from skcircuits.learning._thresholds import find_thresholds, with_decided
@@ -241,7 +241,8 @@ class AutomaticDensity(CircuitDensity):
             self.log_likelihood_ = self._mean_log_likelihood(rows)
 
     def _training_rows(self, X, sample_weight):
-        return super()._training_rows(X, sample_weight).in_rows()
+        rows = super()._training_rows(X, sample_weight)
+        return replace(rows, weight=weights_in_rows(rows.weight))
 
     def _add_new_integers(self, rows):
         # The densities have them already, and the columns of theirs that are codes have none
@@ -346,9 +347,12 @@ class AutomaticDensity(CircuitDensity):
             if expert.shape and expert.groups_key not in groups:
                 # Several members have the same
                 groups[expert.groups_key] = expert.groups_of(rows.X, rows.weight, cardinalities)
+            # More restarts are pooled with more weight, and with fewer rows; predictions of cells
+            # are averaged over densities anyway
+            n_restarts = 1 if by_cells else max(1, round(weight * pool_size(rows.X.size)))
             density = expert.make(
                 own,
-                n_restarts=_n_restarts(weight, rows.X.size, self.selection),
+                n_restarts=n_restarts,
                 grouped=groups.get(expert.groups_key),
                 **(expert.going_on(len(rows.X)) if by_cells else {}),
             )
@@ -428,7 +432,9 @@ class AutomaticDensity(CircuitDensity):
             families = ("gaussian_mixture",)
             comparison = Comparison(table, self.selection, EMSettings(), seed)
             pool = _own_pool(table, comparison)
-        ordinal = [j for j in _ordinal_columns(schema) if j not in groups]  # groups have no order
+        # Of few levels, or of groups, the order tells little
+        levels = [c.cardinality if c.is_ordered else 0 for c in schema.columns]
+        ordinal = [j for j, n in enumerate(levels) if n >= _LEAST_LEVELS and j not in groups]
         settings = self.selection, len(massive), self._may_transform, ordinal
         experts = experts_for(table, families, *settings)
         if pool is not None:
@@ -468,12 +474,6 @@ class AutomaticDensity(CircuitDensity):
             condition = f"be some of {', '.join(map(repr, _FAMILIES))}"
             raise invalid("families", condition, 'Or pass "all".', families=self.families)
         return tuple(self.families)
-
-
-def _ordinal_columns(schema):
-    """Columns of categories whose order tells something of them."""
-    columns = enumerate(schema.columns)
-    return [j for j, own in columns if own.is_ordered and own.cardinality >= _LEAST_LEVELS]
 
 
 def _two_numbers(cells, counts):
@@ -557,12 +557,6 @@ def _with_histograms(experts, rows, schema, n_massive):
         return []
     columns = _grouped_columns(rows, schema, histograms=True)
     return with_histograms(experts, tuple(columns)) if len(columns) > n_massive else []
-
-
-def _n_restarts(weight, n_cells, selection):
-    """Number of restarts of a mixture that are pooled: more with weight, and with fewer rows."""
-    # Predictions of cells are averaged over densities anyway
-    return 1 if selection == "cells" else max(1, round(weight * pool_size(n_cells)))
 
 
 def is_small(n_rows, n_columns):

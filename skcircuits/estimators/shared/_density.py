@@ -615,27 +615,6 @@ class ColumnStates:
         self.discretizer = discretizer
         self.layout = StateLayout(discretizer.cardinalities)
 
-    @classmethod
-    def learn(cls, X, cardinalities, sample_weight, max_categories, groups):
-        """Learn states from encoded rows (n, d), of `cardinalities` (d,), 0 for numbers."""
-        discretizer = Discretizer.fit(
-            X,
-            cardinalities,
-            max_categories=max_categories,
-            sample_weight=sample_weight,
-            shared=frequent_values,
-            groups=groups,
-        )
-        return cls(discretizer)
-
-    def encode_rows(self, rows):
-        """Add the states of the cells to training rows."""
-        return dataclasses.replace(rows, states=self.discretizer.encode(rows.X))
-
-    def known(self, X):
-        """Integers that are no state count as missing, as unseen categories do."""
-        return self.discretizer.known(X)
-
     def numbers(self, is_categorical):
         """Numbers behind the states of numerical columns that are not cut, by column."""
         values = enumerate(self.discretizer.values)
@@ -702,23 +681,26 @@ class StatesMixin:
 
     def _prepare_rows(self, rows, groups=None):
         super()._prepare_rows(rows, groups)
-        self._states = ColumnStates.learn(
+        discretizer = Discretizer.fit(
             rows.X,
             self._schema.cardinalities,
-            rows.weight,
-            self._max_categories,
-            self._category_groups,
+            max_categories=self._max_categories,
+            sample_weight=rows.weight,
+            shared=frequent_values,
+            groups=self._category_groups,
         )
-        self.bin_edges_ = self._states.discretizer.bin_edges
+        self._states, self.bin_edges_ = ColumnStates(discretizer), discretizer.bin_edges
 
     def _view_rows(self, rows):
-        return self._states.encode_rows(rows.in_canonical_order())
+        rows = rows.in_canonical_order()
+        return dataclasses.replace(rows, states=self._states.discretizer.encode(rows.X))
 
     def _numbers_as_states(self, rows):
         return self._states.numbers(self._schema.is_categorical)
 
     def _known(self, X):
-        known = self._states.known(X)
+        # Integers that are no state count as missing, as unseen categories do
+        known = self._states.discretizer.known(X)
         for j, numbers in self._integers.items():
             known[:, j] = np.where(np.isin(X[:, j], numbers), X[:, j], known[:, j])
         return known

@@ -56,10 +56,6 @@ class TrainingRows:
         """Numbers of rows that the rows stand for, (n,): integer weights, one for others."""
         return self.weight if _are_counts(self.weight) else np.ones(len(self.X))
 
-    def in_rows(self):
-        """The same rows with `weights_in_rows`."""
-        return replace(self, weight=weights_in_rows(self.weight))
-
     def as_observations(self, is_number):
         """Rows that are the same for a row of weight two and for that row twice."""
         # Copies of one row become one row: if some were held out, they would choose what repeats

@@ -210,7 +210,8 @@ class WeighingProblem:
         distinct = self.samples[rows]
         minimised = self._with_identities(form, rows, counts)
         states = ListedStates.of(self.target, distinct) if self.chooses_states else None
-        if states is not None and states.are_held:
+        # Whether no other state is possible than those of the samples
+        if states is not None and not np.delete(states.probabilities, states.held).any():
             # A ridge would keep the weights from the probabilities, which minimise the form.
             model, totals = FunctionModel(0.0), states.nearest()
         else:
@@ -489,11 +490,6 @@ class ListedStates:
         codes = without_other_columns(target, samples)[:, moving].astype(np.int64)
         steps = n_states // np.cumprod(shape, dtype=np.int64)
         return cls(rows, softmax(log_prob), shape, codes @ steps)
-
-    @property
-    def are_held(self):
-        """Whether no other state is possible than those of the samples."""
-        return not np.delete(self.probabilities, self.held).any()
 
     def nearest(self):
         """Give each sample its probability and that of the states nearest to it, (n_samples,)."""

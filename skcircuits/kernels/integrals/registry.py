@@ -210,40 +210,19 @@ def kind_of_term(layer: InputLayer, term: ScopeTerm) -> type | None:
     return Monomial if n_sums else next(iter(kinds), None)
 
 
-class _Product:
-    """Stands in errors for a product of kernels of different kinds."""
+# In errors, a product of kernels of different kinds
+_Product = type("Product", (), {})
 
 
-_Product.__name__ = "Product"
-
-
-def joint_at_points(
-    layer: InputLayer, terms: Sequence[tuple[float, ScopeTerm]], X: FloatArray, points: FloatArray
-) -> FloatArray:
-    """E[k(X, s) | observed cells of x] of joint units, shape (n_units, n, m)."""
-    result = np.zeros((len(layer), len(X), len(points)))
-    return _add_terms(result, terms, (layer,), (X, points))
-
-
-def joint_of_pairs(
-    left: InputLayer,
-    right: InputLayer,
-    terms: Sequence[tuple[float, ScopeTerm]],
-    X: FloatArray,
-    Y: FloatArray,
-) -> FloatArray:
-    """E[k(X, Y) | observed cells of both] of joint units, shape (n_left, n_right, n, m)."""
-    result = np.zeros((len(left), len(right), len(X), len(Y)))
-    return _add_terms(result, terms, (left, right), (X, Y))
-
-
-def _add_terms(
-    result: FloatArray,
-    terms: Sequence[tuple[float, ScopeTerm]],
+def joint_expectation(
     layers: tuple[InputLayer, ...],
-    tables: tuple[FloatArray, FloatArray],
+    terms: Sequence[tuple[float, ScopeTerm]],
+    tables: tuple[FloatArray, ...],
 ) -> FloatArray:
-    """Add the weighted expectations of terms; moments of an inner product are computed once."""
+    """E[k(X, Y) | observed cells] of joint units, shape (n_left, n_right, n, m), or (n_units, n, m)
+    where Y are points; moments of an inner product are computed once.
+    """
+    result = np.zeros((*map(len, layers), *map(len, tables)))
     moments: dict[tuple[int, ...], FloatArray] = {}
     for weight, term in terms:
         kernel = kind_of_term(layers[0], term)

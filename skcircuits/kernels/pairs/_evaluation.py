@@ -28,7 +28,7 @@ from skcircuits.kernels.families.base import Combination, value_of
 from skcircuits.kernels.integrals.registry import (
     expected_at_points,
     expected_of_pairs,
-    joint_of_pairs,
+    joint_expectation,
     require_closed_form,
     scope_terms,
 )
@@ -388,11 +388,10 @@ class _Block:
         parts, structure = self._kernel.parts[region.scope], self._kernel.structure
         if region.has_joint_inputs:
             columns = left[0].scopes[0]
-            rows, other_rows = (
-                _one_if_missing(side.X[:, columns]) for side in (self._left, self._right)
-            )
+            sides = self._left, self._right
+            tables = tuple(_one_if_missing(side.X[:, columns]) for side in sides)
             terms = [scope_terms(structure, part, left[0]) for part in parts]
-            values = [joint_of_pairs(left[0], right[0], term, rows, other_rows) for term in terms]
+            values = [joint_expectation((left[0], right[0]), term, tables) for term in terms]
             chosen = np.stack(values)[:, units[:, None], other_units]
             return chosen.transpose(0, 3, 1, 4, 2)
         cells, other_cells = (

@@ -334,12 +334,8 @@ def _constant_times_rbf(kernel: Any) -> tuple[float, FloatArray]:
     raise NoClosedFormError(f"the kernel {kernel} is not a constant times RBF plus white noise")
 
 
-def nystroem_form(problem: Problem) -> ClosedForm:
-    """Build the form of linear models on the landmarks of a Nystroem map."""
-    return WeightedSum.average(problem, _build_nystroem)
-
-
-def _build_nystroem(single: Problem) -> ClosedForm:
+def build_nystroem(single: Problem) -> ClosedForm:
+    """Build the form of a linear model on the landmarks of a Nystroem map."""
     (model,) = single.response.models
     steps = steps_of(model)
     last = last_step(model)

@@ -42,14 +42,14 @@ from skcircuits.predictions._closed_forms import (
     transformed,
 )
 from skcircuits.predictions._components import AdditiveFunction, GaussianComponents, probe
-from skcircuits.predictions.models._kernel_expansions import build_expansion, nystroem_form
+from skcircuits.predictions.models._kernel_expansions import build_expansion, build_nystroem
 from skcircuits.predictions.models._links import (
     BOTH,
     EXPONENTIAL,
     LOGISTIC,
     LinkForm,
     SoftmaxForm,
-    fourier_form,
+    build_fourier,
     one_versus_rest_form,
     score_form,
 )
@@ -143,8 +143,11 @@ def linear_form(problem: Problem) -> LinearForm:
 def build_linear(model: Any, problem: Problem) -> ClosedForm:
     """Build the form of models that are linear in landmarks, columns or functions of them."""
     reasons = []
+    of_landmarks, of_waves = (
+        partial(WeightedSum.average, build=build) for build in (build_nystroem, build_fourier)
+    )
     # Landmarks first: their kernels may be so narrow that no trial row is near one
-    for form in (nystroem_form, linear_form, polynomial_form, piecewise_form, fourier_form):
+    for form in (of_landmarks, linear_form, polynomial_form, piecewise_form, of_waves):
         try:
             return form(problem)
         except NoClosedFormError as reason:

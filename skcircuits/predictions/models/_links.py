@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -206,11 +207,6 @@ def rectified_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
     return means * above + density, (means**2 + stds**2) * above + means * density
 
 
-def rectified(scores: FloatArray) -> FloatArray:
-    """The positive part of scores."""
-    return np.maximum(scores, 0.0)
-
-
 def cosine_normal_moments(means: FloatArray, stds: FloatArray) -> Moments:
     """E[cos s] and E[cos² s] of normal scores, by their characteristic function."""
     first = np.exp(-0.5 * stds**2) * np.cos(means)
@@ -228,7 +224,7 @@ EXPONENTIAL = Link(np.exp, exponential_normal_moments, covers=_exponential_cover
 COSINE = Link(np.cos, cosine_normal_moments)
 HIDDEN_LAYERS = {
     "logistic": LOGISTIC,
-    "relu": Link(rectified, rectified_normal_moments),
+    "relu": Link(partial(np.maximum, 0.0), rectified_normal_moments),
     "tanh": Link(np.tanh, tanh_normal_moments, 10 * N_LEGENDRE),
 }
 # Both probabilities, from that of the second class
@@ -504,12 +500,8 @@ def _build_hidden_layer(single: Problem) -> ClosedForm:
     )
 
 
-def fourier_form(problem: Problem) -> ClosedForm:
-    """Build the form of linear models on random Fourier features."""
-    return WeightedSum.average(problem, _build_fourier)
-
-
-def _build_fourier(single: Problem) -> ClosedForm:
+def build_fourier(single: Problem) -> ClosedForm:
+    """Build the form of a linear model on random Fourier features."""
     (whole,) = single.response.models
     steps, last = steps_of(whole), last_step(whole)
     is_fourier = steps and isinstance(steps[-1], RBFSampler) and hasattr(last, "coef_")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -254,12 +254,9 @@ def _to_children(pairs: Pairs, trees: Trees, left: FloatArray) -> list[Pairs]:
 class TableBranches:
     """Branches that depend on the component alone: all input units have one column."""
 
+    n_bounded: ClassVar[int] = 0  # columns that boxes of pairs bound, at most
     responsibilities: FloatArray
     table: FloatArray
-
-    def start(self, roots: IntArray) -> Pairs:
-        """Pair every row with the root of every tree."""
-        return Pairs.at(roots, self.responsibilities, 0)
 
     def split(self, pairs: Pairs, trees: Trees) -> list[Pairs]:
         """Send pairs at splits on missing columns to both children."""
@@ -270,14 +267,11 @@ class TableBranches:
 class GaussianBranches:
     """Branches of rows whose missing numbers are normal given the component."""
 
+    n_bounded: ClassVar[int] = MAX_BOUNDED
     responsibilities: FloatArray
     numbers: MissingNumbers
     splits: Splits
     states: dict[int, FloatArray]  # probability of going left at categorical splits
-
-    def start(self, roots: IntArray) -> Pairs:
-        """Pair every row with the root of every tree."""
-        return Pairs.at(roots, self.responsibilities, MAX_BOUNDED)
 
     def split(self, pairs: Pairs, trees: Trees) -> list[Pairs]:
         """Send pairs at splits on missing columns to both children."""
@@ -502,7 +496,7 @@ def _descend(
 ) -> FloatArray:
     """Send rows down all trees at once; sum the leaves by their probabilities, (n, k)."""
     n_rows, n_outputs = len(features), trees.value.shape[1]
-    pairs = branches.start(trees.roots)
+    pairs = Pairs.at(trees.roots, branches.responsibilities, branches.n_bounded)
     result = np.zeros((n_outputs, n_rows))
     while len(pairs.nodes):
         _follow_observed(trees, splits, features, missing, pairs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
@@ -160,6 +160,24 @@ class RestrictedDiscrete(RestrictedLayer):
 restrict.register(DiscreteLayer, RestrictedDiscrete)
 
 
+class _Pairs(NamedTuple):
+    """Pairs (m,) of a unit of one variable and an interval."""
+
+    variable: int
+    units: IntArray
+    low: FloatArray
+    high: FloatArray
+
+    def take(self, chosen: BoolArray | IntArray) -> _Pairs:
+        return _Pairs(self.variable, self.units[chosen], self.low[chosen], self.high[chosen])
+
+    @classmethod
+    def all(cls, variable: int, units: IntArray, low: FloatArray, high: FloatArray) -> _Pairs:
+        """Every unit with every interval, units slowest."""
+        ends = np.tile(low, len(units)), np.tile(high, len(units))
+        return cls(variable, np.repeat(units, len(low)), *ends)
+
+
 class RestrictedIntervals(RestrictedLayer):
     """Units of which each variable is observed, or lies in an interval."""
 
@@ -220,10 +238,8 @@ class RestrictedIntervals(RestrictedLayer):
     def draw(self, units: IntArray, rows: IntArray, rng: RandomNumbers) -> FloatArray:
         uniform = rng.random(len(units))
         drawn = self._cells[units, rows]
-        for own, variable, low, high in self._free_pairs(units, rows):
-            drawn[own] = np.clip(
-                self._interval_draws(variable, units[own], low, high, uniform[own]), low, high
-            )
+        for own, pairs in self._free_pairs(units, rows):
+            drawn[own] = np.clip(self._draws(pairs, uniform[own]), pairs.low, pairs.high)
         return drawn[:, None]
 
     def log_max(self) -> FloatArray:
@@ -234,42 +250,39 @@ class RestrictedIntervals(RestrictedLayer):
             if not is_searched.any():
                 continue
             units, rows, low, high, inverse = self._distinct(variable, is_searched)
-            pairs = np.repeat(units, len(low)), np.tile(low, len(units)), np.tile(high, len(units))
-            heights = self._best_within(variable, *pairs)[1].reshape(len(units), len(low))
+            pairs = _Pairs.all(variable, units, low, high)
+            heights = self._best_within(pairs)[1].reshape(len(units), len(low))
             values[np.ix_(units, rows)] = heights[:, inverse]
         values[self.evidence.outside(self._variables)] = -np.inf
         return values
 
     def mode(self, units: IntArray, rows: IntArray, left_out: IntArray = NO_COLUMNS) -> FloatArray:
         points: FloatArray = self.layer.mode(units, self._cells[units, rows][:, None])[:, 0]
-        for own, variable, low, high in self._free_pairs(units, rows):
-            is_searched = self._is_searched(variable, low, high)
-            if not is_searched.any():
-                continue
-            own, low, high = own[is_searched], low[is_searched], high[is_searched]
-            points[own] = self._best_within(variable, units[own], low, high)[0]
+        for own, pairs in self._free_pairs(units, rows):
+            is_searched = self._is_searched(pairs.variable, pairs.low, pairs.high)
+            if is_searched.any():
+                points[own[is_searched]] = self._best_within(pairs.take(is_searched))[0]
         return points[:, None]
 
     def _is_searched(self, variable: int, low: FloatArray, high: FloatArray) -> BoolArray:
         """Where the best point in an interval need not be the mode of the unit."""
         return np.isfinite(low) | np.isfinite(high) | (variable in self._integers)
 
-    def _best_within(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def _best_within(self, pairs: _Pairs) -> tuple[FloatArray, FloatArray]:
         """Highest points or integers of units in intervals, and their log densities, (m,) each."""
-        if variable in self._integers:
-            return self._integer_modes(variable, units, np.ceil(low), np.floor(high))
-        return self._interval_modes(variable, units, low, high)
+        if pairs.variable not in self._integers:
+            return self._interval_modes(pairs)
+        low, high = np.ceil(pairs.low), np.floor(pairs.high)
+        return self._integer_modes(pairs._replace(low=low, high=high))
 
-    def _free_pairs(self, units: IntArray, rows: IntArray) -> Any:
+    def _free_pairs(self, units: IntArray, rows: IntArray) -> Iterator[tuple[IntArray, _Pairs]]:
         """Pairs by variable, those that are free, with the bounds of their intervals."""
         variables = self._variables[units]
         for variable in np.unique(variables).tolist():
             own = np.flatnonzero((variables == variable) & np.isnan(self._cells[units, rows]))
             lower, upper = self._bounds[variable]
             if len(own):
-                yield own, variable, lower[rows[own]], upper[rows[own]]
+                yield own, _Pairs(variable, units[own], lower[rows[own]], upper[rows[own]])
 
     @abstractmethod
     def _interval_moments(
@@ -278,21 +291,15 @@ class RestrictedIntervals(RestrictedLayer):
         """Means and variances (k, n) of some units in each of n intervals."""
 
     @abstractmethod
-    def _interval_draws(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray, uniform: FloatArray
-    ) -> FloatArray:
+    def _draws(self, pairs: _Pairs, uniform: FloatArray) -> FloatArray:
         """Turn uniform numbers (m,) into draws of units in intervals."""
 
     @abstractmethod
-    def _interval_modes(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def _interval_modes(self, pairs: _Pairs) -> tuple[FloatArray, FloatArray]:
         """Highest points of units in intervals, and their log densities, (m,) each."""
 
     @abstractmethod
-    def _integer_modes(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def _integer_modes(self, pairs: _Pairs) -> tuple[FloatArray, FloatArray]:
         """Best integers of units between integers, and their log densities, (m,) each."""
 
     @abstractmethod
@@ -331,26 +338,19 @@ class _GaussianIntervals(RestrictedIntervals):
             mean, variance = truncated_moments((low - means) / stds, (high - means) / stds)
         return means + stds * mean, stds**2 * variance
 
-    def _interval_draws(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray, uniform: FloatArray
-    ) -> FloatArray:
-        means, stds = self.layer.means[units], self.layer.stds[units]
+    def _draws(self, pairs: _Pairs, uniform: FloatArray) -> FloatArray:
+        means, stds = self.layer.means[pairs.units], self.layer.stds[pairs.units]
         with np.errstate(over="ignore"):
-            return means + stds * draw_truncated(
-                (low - means) / stds, (high - means) / stds, uniform
-            )
+            low, high = (pairs.low - means) / stds, (pairs.high - means) / stds
+            return means + stds * draw_truncated(low, high, uniform)
 
-    def _interval_modes(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        points = np.clip(self.layer.means[units], low, high)
-        return points, self.layer.log_densities(units, points)
+    def _interval_modes(self, pairs: _Pairs) -> tuple[FloatArray, FloatArray]:
+        points = np.clip(self.layer.means[pairs.units], pairs.low, pairs.high)
+        return points, self.layer.log_densities(pairs.units, points)
 
-    def _integer_modes(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        points = np.clip(np.round(self.layer.means[units]), low, high)
-        return points, self.layer.log_densities(units, points)
+    def _integer_modes(self, pairs: _Pairs) -> tuple[FloatArray, FloatArray]:
+        points = np.clip(np.round(self.layer.means[pairs.units]), pairs.low, pairs.high)
+        return points, self.layer.log_densities(pairs.units, points)
 
     def _integer_heights(self, variable: int) -> tuple[FloatArray, FloatArray] | None:
         units = np.flatnonzero(self._variables == variable)
@@ -371,12 +371,10 @@ class _PolynomialIntervals(RestrictedIntervals):
     def _group(self, variable: int) -> PolynomialGroup:
         return next(group for group in self.layer.groups if group.variable == variable)
 
-    def _parts(
-        self, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> tuple[IntArray, FloatArray, FloatArray]:
+    def _parts(self, pairs: _Pairs) -> tuple[IntArray, FloatArray, FloatArray]:
         """Pieces (m, P) of pairs of unit and interval, and their parts inside as [u0, u1]."""
-        places, is_own = self.layer.pieces.places(units)
-        start, stop = self._inside(places, low[:, None], high[:, None])
+        places, is_own = self.layer.pieces.places(pairs.units)
+        start, stop = self._inside(places, pairs.low[:, None], pairs.high[:, None])
         return places, start, np.where(is_own, stop, start)
 
     def _inside(
@@ -472,30 +470,24 @@ class _PolynomialIntervals(RestrictedIntervals):
             total = _merge(total, (mass, mean, variance))
         return total[1:]
 
-    def _atom_masses(
-        self, group: PolynomialGroup, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> FloatArray:
+    def _atom_masses(self, group: PolynomialGroup, pairs: _Pairs) -> FloatArray:
         """Masses of the atoms inside intervals, (m, a)."""
-        inside = (group.atoms >= low[:, None]) & (group.atoms <= high[:, None])
-        return group.atom_masses[np.searchsorted(group.units, units)] * inside
+        inside = (group.atoms >= pairs.low[:, None]) & (group.atoms <= pairs.high[:, None])
+        return group.atom_masses[np.searchsorted(group.units, pairs.units)] * inside
 
-    def _interval_draws(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray, uniform: FloatArray
-    ) -> FloatArray:
+    def _draws(self, pairs: _Pairs, uniform: FloatArray) -> FloatArray:
         # Pairs of equal unit and interval have one table
-        first, inverse = unique_rows(np.stack([units, low, high], axis=1))
-        own, lower, upper = units[first], low[first], high[first]
-        places, start, stop = self._parts(own, lower, upper)
+        first, inverse = unique_rows(np.stack(pairs[1:], axis=1))
+        own, group = pairs.take(first), self._group(pairs.variable)
+        places, start, stop = self._parts(own)
         masses = self._part_moments(places, start, stop)[0]
-        group = self._group(variable)
-        masses = np.hstack([masses, self._atom_masses(group, own, lower, upper)])
+        masses = np.hstack([masses, self._atom_masses(group, own)])
         return group.draw_parts(places, start, stop, masses, inverse, uniform)
 
-    def _interval_modes(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def _interval_modes(self, pairs: _Pairs) -> tuple[FloatArray, FloatArray]:
+        variable, units, low, high = pairs
         pieces, group = self.layer.pieces, self._group(variable)
-        places, start, stop = self._parts(units, low, high)
+        places, start, stop = self._parts(pairs)
         is_tail = pieces.is_tail[places]
         u, height = pieces.highest_points(
             places, np.where(is_tail, 0.0, start), np.where(is_tail, 0.0, stop)
@@ -522,30 +514,29 @@ class _PolynomialIntervals(RestrictedIntervals):
             # Nothing lies beside a mass in an interval that is this point
             height[np.isin(points, group.atoms)] = -np.inf
             atoms = np.broadcast_to(group.atoms, (len(units), len(group.atoms)))
-            on_atoms = safe_log(self._atom_masses(group, units, low, high))
+            on_atoms = safe_log(self._atom_masses(group, pairs))
             height = np.hstack([height, on_atoms])
             points = np.hstack([points, atoms])
         chosen = np.arange(len(units)), height.argmax(axis=1)
         return np.clip(points[chosen], low, high), height[chosen]
 
-    def _integer_modes(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def _integer_modes(self, pairs: _Pairs) -> tuple[FloatArray, FloatArray]:
+        variable, units, low, high = pairs
         group = self._group(variable)
         own = np.searchsorted(group.units, units)
         known = self._integer_heights(variable)
         if known is None:
             # Densities over so many integers hardly change from one to the next
-            real = self._interval_modes(variable, units, low, high)[0]
+            real = self._interval_modes(pairs)[0]
             points = np.clip([np.floor(real), np.ceil(real)], low, high)
             listed, place = np.unique(points, return_inverse=True)
             heights = group.log_density(listed)[own, place.reshape(points.shape)]
-            chosen = heights.argmax(axis=0), np.arange(len(units))
-            return points[chosen], heights[chosen]
+            highest = heights.argmax(axis=0), np.arange(len(units))
+            return points[highest], heights[highest]
         points, best = np.empty((2, len(units)))
         distinct, number_of = unique_rows(np.stack([low, high], axis=1))
         for number, (first, last) in enumerate(zip(low[distinct], high[distinct])):
-            pairs = np.flatnonzero(number_of == number)
+            chosen = np.flatnonzero(number_of == number)
             listed, heights = known
             within = slice(*np.searchsorted(listed, [first, last + 1.0]))
             if within.start >= within.stop:
@@ -553,10 +544,10 @@ class _PolynomialIntervals(RestrictedIntervals):
                 listed = np.array([first if first > listed[-1] else last])
                 heights, within = group.log_density(listed), slice(None)
             # Many pairs may be of one unit
-            rows, unit_of = np.unique(own[pairs], return_inverse=True)
+            rows, unit_of = np.unique(own[chosen], return_inverse=True)
             heights = heights[rows, within]
-            points[pairs] = listed[within][heights.argmax(axis=1)][unit_of]
-            best[pairs] = heights.max(axis=1)[unit_of]
+            points[chosen] = listed[within][heights.argmax(axis=1)][unit_of]
+            best[chosen] = heights.max(axis=1)[unit_of]
         best[low > high] = -np.inf
         return points, best
 
@@ -580,21 +571,20 @@ class _PoissonIntervals(RestrictedIntervals):
             # Where all counts are allowed, they stay without bounds
             self._bounds[variable] = np.where(first > 0.0, first, -np.inf), last
 
-    def _peaks(self, units: IntArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    def _peaks(self, pairs: _Pairs) -> FloatArray:
         """The most probable counts, (m,)."""
-        counts = np.clip(np.floor(self.layer.rates[units]), low, high)
+        counts = np.clip(np.floor(self.layer.rates[pairs.units]), pairs.low, pairs.high)
         return np.maximum(counts, 0.0)
 
-    def _tables(
-        self, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
+    def _tables(self, pairs: _Pairs) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
         """Counts around the most probable ones, (m, w), and their masses, which sum to one."""
-        rates = np.maximum(self.layer.rates[units], _LEAST_RATE)
+        _, units, low, high = pairs
+        rates, peaks = np.maximum(self.layer.rates[units], _LEAST_RATE), self._peaks(pairs)
         spread = _COUNT_STDS * np.sqrt(rates) + _COUNTS_BESIDE
         n_beside = np.clip(high - np.maximum(low, 0.0), 0.0, spread).astype(np.int64)
         for part in _parts_of_similar_width(n_beside):
             steps = np.arange(1.0, n_beside[part].max() + 1.0)
-            peak, rate = self._peaks(units[part], low[part], high[part])[:, None], rates[part, None]
+            peak, rate = peaks[part, None], rates[part, None]
             above = np.cumsum(np.log(rate / (peak + steps)), axis=1)
             below = np.cumsum(np.log(np.maximum(peak + 1.0 - steps, 0.5) / rate), axis=1)
             counts = peak + np.concatenate([-steps[::-1], [0.0], steps])
@@ -609,19 +599,17 @@ class _PoissonIntervals(RestrictedIntervals):
     ) -> tuple[FloatArray, FloatArray]:
         shape = len(units), len(low)
         mean, variance = np.empty((2, len(units) * len(low)))
-        pairs = np.repeat(units, len(low)), np.tile(low, len(units)), np.tile(high, len(units))
-        for part, counts, masses in self._tables(*pairs):
+        pairs = _Pairs.all(int(self._variables[units[0]]), units, low, high)
+        for part, counts, masses in self._tables(pairs):
             peak = counts[:, :1]
             centre = (masses * (counts - peak)).sum(axis=1, keepdims=True)
             mean[part] = (peak + centre)[:, 0]
             variance[part] = (masses * (counts - peak - centre) ** 2).sum(axis=1)
         return mean.reshape(shape), variance.reshape(shape)
 
-    def _interval_draws(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray, uniform: FloatArray
-    ) -> FloatArray:
-        drawn = np.empty(len(units))
-        for part, counts, masses in self._tables(units, low, high):
+    def _draws(self, pairs: _Pairs, uniform: FloatArray) -> FloatArray:
+        drawn = np.empty(len(uniform))
+        for part, counts, masses in self._tables(pairs):
             chosen = draw_states(masses, uniform[part])
             drawn[part] = counts[np.arange(len(counts)), chosen]
         return drawn
@@ -629,17 +617,13 @@ class _PoissonIntervals(RestrictedIntervals):
     def _is_searched(self, variable: int, low: FloatArray, high: FloatArray) -> BoolArray:
         return np.isfinite(low) | np.isfinite(high)  # modes are integers
 
-    def _interval_modes(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        return self._integer_modes(variable, units, low, high)
+    def _interval_modes(self, pairs: _Pairs) -> tuple[FloatArray, FloatArray]:
+        return self._integer_modes(pairs)
 
-    def _integer_modes(
-        self, variable: int, units: IntArray, low: FloatArray, high: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        points = self._peaks(units, low, high)
-        heights = log_mass_of_counts(points, self.layer.rates[units])
-        return points, np.where(low > high, -np.inf, heights)
+    def _integer_modes(self, pairs: _Pairs) -> tuple[FloatArray, FloatArray]:
+        points = self._peaks(pairs)
+        heights = log_mass_of_counts(points, self.layer.rates[pairs.units])
+        return points, np.where(pairs.low > pairs.high, -np.inf, heights)
 
     def _integer_heights(self, variable: int) -> tuple[FloatArray, FloatArray] | None:
         rates = self.layer.rates[self._variables == variable]
