@@ -68,7 +68,7 @@ def integer_array(values: Any, name: str) -> IntArray:
     # Through floats first, which refuse text and objects by name
     given = float_array(values, name)
     # Casts cut fractions off, and make some integer of what is too large, missing or infinite
-    error = ValueError(must(f"numbers of {name}", "be integers of 64 bits"))
+    error = invalid(f"numbers of {name}", "be integers of 64 bits")
     if not ((np.abs(given) <= 2.0**63) & (given == np.floor(given))).all():
         raise error
     try:

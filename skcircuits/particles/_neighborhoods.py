@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from skcircuits.exceptions import invalid, must
+from skcircuits.exceptions import invalid
 from skcircuits.numerics._arrays import listed
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import row_slices
@@ -187,7 +187,7 @@ def _no_lists(name: str, **got: object) -> ValueError:
         "Of an adjacency matrix A pass [np.flatnonzero(row) for row in A], of a dictionary its "
         "lists in the order of the nodes."
     )
-    return ValueError(must(name, "be one list of integers per node", way_out, **got))
+    return invalid(name, "be one list of integers per node", way_out, **got)
 
 
 def _incidence(arrays: list[IntArray], n_columns: int, name: str) -> sparse.csr_array:

@@ -28,7 +28,7 @@ from scipy.optimize import nnls
 from scipy.sparse.linalg import eigsh
 from scipy.special import expit
 
-from skcircuits.exceptions import invalid, must, require_non_negative, warn
+from skcircuits.exceptions import invalid, require_non_negative, warn
 from skcircuits.numerics._arrays import float_array
 from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import Parallel, delayed, row_slices, single_threaded_blas
@@ -175,7 +175,7 @@ def _check_gram(K: FloatArray) -> None:
 
 
 def _no_gram(way_out: str) -> ValueError:
-    return ValueError(must("K", "be symmetric and positive semi-definite", way_out))
+    return invalid("K", "be symmetric and positive semi-definite", way_out)
 
 
 def _duality_gap(K: FloatArray, weights: FloatArray, has_floor: bool = True) -> float:

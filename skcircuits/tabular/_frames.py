@@ -128,7 +128,7 @@ def no_numbers_or_categories(name: object, dtype: object) -> ValueError:
     condition, shown = "be numbers, categories or dates of a dataframe", str(dtype)
     ways_out = (way for kind, way in _WAYS_OUT.items() if shown.lower().startswith(kind))
     way_out = next(ways_out, "Convert dates to numbers, or nested cells to several columns.")
-    return ValueError(must(f"Cells of column {name!r}", condition, way_out, dtype=shown))
+    return invalid(f"Cells of column {name!r}", condition, way_out, dtype=shown)
 
 
 def _read_series(series: nw.Series[Any]) -> RawColumn:
