@@ -42,17 +42,11 @@ __all__ = [
 Result = TypeVar("Result")
 
 
-def _keep_freed_memory() -> None:
-    """Let the C library keep the memory of freed arrays for the next ones.
-
-    glibc returns arrays above a threshold to the system, and each page of a new one costs a fault.
-    The threshold rises to the size of the largest array freed so far, up to 32 MiB (mallopt(3)):
-    without this, first calls take up to half as long again. The pages themselves are never touched.
-    """
-    np.empty(2**25 - 2**16, dtype=np.uint8)
-
-
-_keep_freed_memory()
+# Lets the C library keep the memory of freed arrays for the next ones: glibc returns arrays above
+# a threshold to the system, and each page of a new one costs a fault. The threshold rises to the
+# size of the largest array freed so far, up to 32 MiB (mallopt(3)): without this, first calls take
+# up to half as long again. The pages themselves are never touched.
+np.empty(2**25 - 2**16, dtype=np.uint8)
 
 
 class Parallel(_Parallel):

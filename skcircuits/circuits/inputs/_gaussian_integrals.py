@@ -58,10 +58,7 @@ LogFunction = Callable[[FloatArray], FloatArray]
 
 
 def log_density(stack: GaussianStack, X: FloatArray) -> FloatArray:
-    r"""Log density of each row under each Gaussian, missing cells integrated out.
-
-    ``stack``: K Gaussians over d columns; ``X`` (n, d): rows, NaN for missing cells. Returns (K,
-    n): log densities of the observed cells; 0 for rows without any.
+    r"""Log density (K, n) of the observed cells of rows (n, d), 0 without any, under each Gaussian.
 
     Rows that share their pattern with enough others are whitened by one matrix product
     per pattern. The remaining patterns cost one factorisation per row and component, of
@@ -292,15 +289,12 @@ def _gather(matrices: FloatArray, index: IntArray, n_sides: int = 0) -> FloatArr
 def log_box_probability(
     stack: GaussianStack, lower: FloatArray, upper: FloatArray, *, least_mass: float = MIN_MASS
 ) -> FloatArray:
-    """Log probability of boxes, one per row.
+    """Log probabilities (K, n) of boxes, ``-inf`` for empty ones, with bounds (n, d), NaN or
+    infinite where a side is open, of at most three columns.
 
-    ``stack``: K Gaussians over d columns; ``lower``, ``upper`` (n, d): bounds; NaN or an infinite
-    bound leaves that side open. Returns (K, n): log probabilities, ``-inf`` for empty boxes. Exact
-    in one bounded column; in two and three the relative error is about 1e-10, in the tails too.
-    Two columns have a closed form to an absolute 1e-15, and three an integral of it to an absolute
-    1e-14, which are taken above ``least_mass``.
-
-    Raises ``CircuitPropertyError`` if a row bounds more than three columns.
+    Exact in one bounded column; in two and three the relative error is about 1e-10, in the tails
+    too. Two columns have a closed form to an absolute 1e-15, and three an integral of it to an
+    absolute 1e-14, which are taken above ``least_mass``.
 
     Else the first bounded coordinate is integrated over the log probability of the box that the
     others have given it. That integrand is log-concave (Prékopa): its peak is found by golden
