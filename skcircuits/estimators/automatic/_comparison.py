@@ -119,6 +119,8 @@ def beside_forests(turn, answers, column_weights, forests, completed):
             if j in forests.trees and len(rows):
                 own, known = forests.answers(j, ranks[rows], is_missing[rows])
                 own = own[np.arange(len(rows)), 0 if places is None else places[rows, index]]
+                if places is None:
+                    own = (own - table.location[index]) / table.scale[index]
                 both[rows, index] += known * (own - both[rows, index])
         found.append(np.column_stack([average, both[hidden]]))
     means, likelihoods = found

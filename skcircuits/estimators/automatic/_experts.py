@@ -34,6 +34,7 @@ from skcircuits.estimators.shared._completion import (
 from skcircuits.estimators.shared._density import MAX_REFINEMENTS, REFINEMENT_TOL
 from skcircuits.estimators.shared._fitting import TrainingRows
 from skcircuits.estimators.wmispn import WMISPNDensity
+from skcircuits.exceptions import ZeroProbabilityError
 from skcircuits.learning import fit_parameters
 from skcircuits.learning._sum_product import (
     LeafSettings,
@@ -78,9 +79,9 @@ _MORE, _LEAST_MORE = 2.0, 3
 _ROWS_PER_COMPONENT, _MANY_COMPONENTS = 60, (20, 48)
 _MAX_KERNEL_PAIRS = 1_200_000  # pairs of rows times categories, where there are no numbers
 _N_PASSES = 30  # of latent trees that are chosen: more hardly gain
-# Prior mean of the weights of densities and of a forest, trees of all forests of a trial, and most
-# states times rows
-_FOREST_CENTRE, _N_TREES, _MAX_FOREST_CELLS = np.array([0.8, 0.2]), 160, 2_000_000
+# Prior mean of the weights of densities and of a forest, trees of all forests, of a trial and to
+# keep, and most states times rows
+_FOREST_CENTRE, _N_TREES, _MAX_FOREST_CELLS = np.array([0.8, 0.2]), (160, 240), 2_000_000
 _FIXED = {
     "gaussian_mixture": {"tol": TRIAL_TOL},
     "latent_tree": {"validation_fraction": None},
@@ -536,22 +537,21 @@ class Trials:
             found[:, j] = stacking_weights([own], prior_of_column(j, maps), centre)
         return found
 
-    def forest_weights(self, chosen, column_weights, columns):
-        """Weights of forests in the answers to some columns, {column: weight} where relevant.
+    def forests(self, chosen, column_weights, columns):
+        """Forests of columns whose answers they improve, with their weights; None without any.
 
         `chosen`: experts beside them, with `column_weights` (K, d).
         """
         sizes = {j: self.schema.columns[j].cardinality for j in columns}
         n_answers = sum(max(1, size) for size in sizes.values())
         if not columns or n_answers * len(self._table.weights) > _MAX_FOREST_CELLS:
-            return {}
+            return None
         experts, asked, grown = list(chosen), [], set()
-        answered = self._answers(experts)
+        answered, (n_trees, n_kept) = self._answers(experts), _N_TREES
         for i, (part, turns) in enumerate(self._splits_of(experts)):
             complete = partial(self._completed, experts, i, column_weights)
-            some = part.take(np.arange(0, len(part.weights), -(-len(part.weights) // FOREST_ROWS)))
-            rows = TrainingRows(some.cells(), some.weights)
-            forests = Forests.grow(complete(turns[0].of(some)), rows, sizes, _N_TREES, self.seed)
+            rows, completed = self._rows_of_forests(part, turns, complete)
+            forests = Forests.grow(completed, rows, sizes, n_trees, self.seed)
             grown |= forests.trees.keys()
             for turn, answers in islice(answered, len(turns)):
                 beside = beside_forests(turn, answers, column_weights, forests, complete(turn))
@@ -564,10 +564,23 @@ class Trials:
             for j, own in parts.items():
                 found = stacking_weights([own], prior_of_column(j, maps), centre)
                 weights[j] = 0.0 if j in maps and own.blurs(found) else float(found[1])
-        return {j: weight for j, weight in weights.items() if weight >= _LEAST_WEIGHT}
+        weights = {j: weight for j, weight in weights.items() if weight >= _LEAST_WEIGHT}
+        if not weights:
+            return None
+        try:
+            rows, completed = self._rows_of_forests(self._table, turns, complete)
+        except ZeroProbabilityError:  # without an answer, rows cannot be completed
+            return None
+        sizes = {j: sizes[j] for j in weights}
+        return replace(Forests.grow(completed, rows, sizes, n_kept, self.seed), weights=weights)
+
+    def _rows_of_forests(self, table, turns, complete):
+        """Some rows of a table, and the same completed by experts of a split."""
+        some = table.take(np.arange(0, len(table.weights), -(-len(table.weights) // FOREST_ROWS)))
+        return TrainingRows(self.X[some.source], some.weights), complete(turns[0].of(some))
 
     def _completed(self, experts, i, column_weights, held_out):
-        """Rows (n, d) in standard units, completed without hidden cells by experts of a split."""
+        """Rows (n, d), completed without hidden cells by experts of a split."""
         table, bounds = held_out.table, mean_bounds(self.splits[i][0].numbers)
         answers = []
         for expert in experts:
@@ -581,11 +594,11 @@ class Trials:
         is_number = table.cardinalities == 0
         average = np.einsum("kc,knc->nc", column_weights[:, is_number], means)
         completed = np.empty((len(table.weights), len(is_number)))
-        completed[:, is_number] = average
+        completed[:, is_number] = table.location + table.scale * average
         columns = zip(np.flatnonzero(~is_number).tolist(), zip(*tables, strict=True), strict=True)
         for j, each in columns:
             completed[:, j] = np.tensordot(column_weights[:, j], each, 1).argmax(axis=1)
-        return np.where(held_out.is_missing, completed, table.cells())
+        return np.where(held_out.is_missing, completed, self.X[table.source])
 
     def _sinh_maps(self):
         """Maps that make numbers nearly normal, by column."""

@@ -9,7 +9,7 @@ import numpy as np
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import TABLE_CONSTRAINTS, StrOptions, inherit_documentation
 from skcircuits.estimators.automatic._experts import Expert, Trials, experts_for, with_histograms
-from skcircuits.estimators.shared._completion import MAX_FOREST_STATES, Forests
+from skcircuits.estimators.shared._completion import MAX_FOREST_STATES
 from skcircuits.estimators.shared._density import (
     CircuitDensity,
     unit_over_numbers,
@@ -234,9 +234,6 @@ class AutomaticDensity(CircuitDensity):
         self.circuit_ = mixed([circuits[k] for k in over_states], own / own.sum())
         if self.selection == "cells" and len(self.densities_) > 1:
             self._mean_bounds = self._bounds_of_means(rows, whole)
-        self._forests = Forests.beside(self, rows, self.forest_weights_, seed)
-        if self._forests is None:
-            self.forest_weights_ = {}
         if self.selection == "log_likelihood":  # imputers never evaluate the whole mixture
             self.log_likelihood_ = self._mean_log_likelihood(rows)
 
@@ -463,7 +460,10 @@ class AutomaticDensity(CircuitDensity):
             is_grown = is_same & ((sizes > 1) | (len(sizes) <= MAX_DENSE_COLUMNS) & (sizes == 0))
             is_grown &= sizes <= MAX_FOREST_STATES
             columns = np.flatnonzero(is_grown).tolist()
-            self.forest_weights_ = weighed.forest_weights(chosen, self._column_weights, columns)
+            forests = weighed.forests(chosen, self._column_weights, columns)
+            if forests is not None:
+                self._forests = forests.of_numbers_and_categories(self._states, groups)
+                self.forest_weights_ = forests.weights
         return chosen, trials.report(chosen)
 
     def _checked_families(self):

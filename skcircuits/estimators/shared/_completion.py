@@ -11,7 +11,7 @@ known integer shares its state with the new ones that are nearest to it. Integer
 such as the years 1950, 1960 and 1970, leave none between them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from sklearn.tree import ExtraTreeRegressor
@@ -27,11 +27,12 @@ from skcircuits.exceptions import CircuitPropertyError, ZeroProbabilityError, wa
 from skcircuits.learning._columns import MAX_GRID
 from skcircuits.numerics._random import draw_states
 from skcircuits.protocols import MAX_INTEGER
+from skcircuits.tabular._schema import CategoryGroups, grouped_rows
 
 _WHICH_EXPERT = -1  # place of a draw in the stream of a row that no unit of a circuit has
 _MOST_NEW = 0.5  # rows of a new integer: fewer than of one that occurred once
-# Trees of all forests, least and most of each, and least rows of a leaf, and as much weight
-_N_TREES, _TREES_OF_EACH, _LEAF_ROWS = 240, (4, 12), 3
+# Least and most trees of each forest, and least rows of a leaf, and as much weight
+_TREES_OF_EACH, _LEAF_ROWS = (4, 12), 3
 # Where ranks change between two numbers: completed cells, which rounding moves, may be one of these
 # or their mean in balanced columns, but no such fraction
 _BETWEEN = 0.382
@@ -222,23 +223,25 @@ class Forests:
     `trees`: by column; `importances` (d,): how far splits on each column reduce impurity, by column
     that is predicted; `units`: least number and range of each, which are 0 and 1 to trees, whose
     errors neither vanish nor overflow then; `limits`: increasing numbers of each column, among
-    which cells have ranks; `weights`: of forests in the average with densities, by column.
+    which cells have ranks; `weights`: of forests in the average with densities, by column;
+    `groups`: states of many categories, by column.
     """
 
     trees: dict[int, list[ExtraTreeRegressor]]
     importances: dict[int, np.ndarray]
     units: dict[int, tuple[float, float]]
     limits: list[np.ndarray]
-    weights: dict[int, float]
+    weights: dict[int, float] = field(default_factory=dict)
+    groups: dict[int, CategoryGroups] = field(default_factory=dict)
 
     @classmethod
-    def grow(cls, completed, rows, sizes, n_trees, seed, weights=None):
+    def grow(cls, completed, rows, sizes, n_trees, seed):
         """Learn columns of training rows from these rows (n, d), completed.
 
         `sizes`: numbers of categories of these columns, 0 for numbers; `n_trees`: of all forests
         together.
         """
-        forests = cls({}, {}, {}, [_limits(own) for own in rows.X.T], weights or {})
+        forests = cls({}, {}, {}, [_limits(own) for own in rows.X.T])
         # A generator of its own takes a fifth of the time of each tree
         random_state = np.random.RandomState(seed)
         ranks = forests.ranks(completed)
@@ -269,20 +272,13 @@ class Forests:
                 forests.importances[j] = np.mean(importances, axis=0)
         return forests
 
-    @classmethod
-    def beside(cls, density, rows, weights, seed):
-        """Forests of some weights beside the averaged densities; None if there are none."""
-        if not weights:
-            return None
-        rows, schema = rows.evenly_spaced(FOREST_ROWS), density._schema
-        settings = schema.is_categorical, density._mean_bounds, density._column_weights
-        try:
-            means, tables = averages(density._experts(), rows.X, *settings)
-        except ZeroProbabilityError:  # without an answer, rows cannot be completed
-            return None
-        completed = _with_modes(means, tables, rows.X)
-        sizes = {j: schema.columns[j].cardinality for j in weights}
-        return cls.grow(completed, rows, sizes, _N_TREES, seed, weights)
+    def of_numbers_and_categories(self, states, groups):
+        """The same about rows in which codes are the numbers of `states` again, by column.
+
+        `groups`: the states that the trees know of columns with many categories.
+        """
+        limits = [_limits(states[j]) if j in states else own for j, own in enumerate(self.limits)]
+        return replace(self, limits=limits, groups=groups)
 
     def averaged(self, means, tables, completed, is_missing):
         """Means (n, d) and tables {column: (m, k)} of missing cells, averaged with the forests'."""
@@ -292,6 +288,8 @@ class Forests:
             if j not in self.trees or not len(rows):
                 continue
             own, known = self.answers(j, ranks[rows], is_missing[rows])
+            if j in self.groups:
+                own = self.groups[j].spread(own)
             if j in tables:
                 tables[j] = tables[j] + weight * known[:, None] * (own - tables[j])
             else:
@@ -314,7 +312,7 @@ class Forests:
     def ranks(self, completed):
         """Ranks (n, d) of the cells of completed rows, which trees split."""
         # Floats of trees have 24 bits, and random thresholds are uniform
-        columns = zip(self.limits, completed.T, strict=True)
+        columns = zip(self.limits, grouped_rows(completed, self.groups).T, strict=True)
         return np.column_stack([np.searchsorted(*own) for own in columns]).astype(np.float32)
 
 

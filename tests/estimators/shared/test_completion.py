@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from skcircuits.estimators.imputer import complete_rows
 from skcircuits.estimators.shared._completion import Forests
 from skcircuits.estimators.shared._fitting import TrainingRows
 from skcircuits.numerics._random import RowStreams
+from skcircuits.tabular._schema import CategoryGroups
 
 
 def mixture(experts):
@@ -129,7 +132,7 @@ def test_forests_know_interactions_and_thresholds():
 def test_forests_count_as_much_as_the_columns_that_they_know():
     X = with_exclusive_or(400)
     rows = TrainingRows(X, np.ones(400))
-    forests = Forests.grow(X, rows, {2: 2}, 40, seed=0, weights={2: 0.5})
+    forests = replace(Forests.grow(X, rows, {2: 2}, 40, seed=0), weights={2: 0.5})
     is_missing = np.array([[False, False, True], [True, False, True], [True, True, True]])
     cells = np.array([[1.0, 1.0, 0.0]] * 3)
     (own, *_), known = forests.answers(2, forests.ranks(cells), is_missing)
@@ -148,7 +151,8 @@ def test_forests_count_as_much_as_the_columns_that_they_know():
 def test_forests_predict_means_of_numbers():
     X = with_exclusive_or(400)
     X = np.column_stack([X, 10.0 * X[:, 2] + X[:, 0]])
-    forests = Forests.grow(X, TrainingRows(X, np.ones(400)), {3: 0}, 40, seed=0, weights={3: 0.5})
+    grown = Forests.grow(X, TrainingRows(X, np.ones(400)), {3: 0}, 40, seed=0)
+    forests = replace(grown, weights={3: 0.5})
     is_missing = np.zeros((400, 4), dtype=bool)
     is_missing[:300, 3] = True
     own, known = forests.answers(3, forests.ranks(X), is_missing)
@@ -184,6 +188,31 @@ def test_rounding_does_not_move_completed_cells_to_other_leaves():
     for rounding in (-1e-15, 1e-15):
         other, _ = forests.answers(2, forests.ranks(completed + rounding * is_missing), is_missing)
         np.testing.assert_array_equal(other, own)
+
+
+def test_forests_over_states_answer_about_numbers_and_all_categories():
+    rng = np.random.default_rng(0)
+    groups = CategoryGroups(np.repeat([0, 1, 2], [1, 1, 58]))  # the last state has many categories
+    numbers = np.array([5.0, 9.0])
+    codes = np.where(rng.random(400) < 0.7, rng.integers(2, size=400), rng.integers(60, size=400))
+    X = np.column_stack([rng.choice(numbers, 400), codes, rng.normal(size=400)]).astype(float)
+    X[:, 2] += 3.0 * (X[:, 0] > 5.0) + 6.0 * (codes > 0)
+    over_states = np.column_stack([X[:, 0] > 5.0, groups.encode(X[:, 1]), X[:, 2]]).astype(float)
+    rows = TrainingRows(over_states, np.ones(400))
+    forests = replace(
+        Forests.grow(over_states, rows, {1: 3, 2: 0}, 40, 0), weights={1: 1.0, 2: 1.0}
+    )
+    whole = forests.of_numbers_and_categories({0: numbers}, {1: groups})
+    np.testing.assert_array_equal(whole.ranks(X), forests.ranks(over_states))
+    is_missing = np.tile([False, True, True], (400, 1))
+    means, tables = whole.averaged(X, {1: np.full((400, 60), 1.0 / 60)}, X, is_missing)
+    other, few = forests.averaged(
+        over_states, {1: np.full((400, 3), 1 / 3)}, over_states, is_missing
+    )
+    np.testing.assert_array_equal(means[:, 2], other[:, 2])
+    known = forests.answers(1, forests.ranks(over_states), is_missing)[1][:, None]
+    spread = groups.spread(few[1] - (1.0 - known) / 3) + (1.0 - known) / 60
+    np.testing.assert_allclose(tables[1], spread)
 
 
 def test_imputed_means_do_not_depend_on_other_rows():
