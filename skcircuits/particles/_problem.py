@@ -72,9 +72,11 @@ N_CONCAVE = 3
 # Numbers of particles and of points around them from which ascents start, the latter such that they
 # have at most so many coordinates in all; range of widths, in standard deviations of the particles.
 N_NEAR, N_FAR, MIN_FAR, MAX_SIZE, WIDTHS = 30, 200, 20, 5e3, (1.0, 100.0)
-# Numbers of such points whose scores alone are computed, with so many coordinates in all, and of
-# those among them from which ascents start: no known mode explains their scores to this accuracy.
-N_SEEN, SEEN_SIZE, N_UNEXPLAINED, EXPLAINED = 5_000, 5e4, 100, 0.1
+# Least number of such points whose scores alone are computed, their number per coordinate and the
+# number of their coordinates in all, and the widths of two thirds of them; number of those among
+# them from which ascents start: no known mode explains their scores to this accuracy.
+N_SEEN, SEEN_PER_COORDINATE, SEEN_SIZE, NEAR_WIDTHS = 5_000, 1_500, 3e5, (1.0, 4.0)
+N_UNEXPLAINED, EXPLAINED = 100, 0.1
 # Where ascents start on the line from one mode to another.
 FRACTIONS = 0.25, 0.5, 0.75
 # Number of chains that are followed from part to part of a density, the probability from which on
@@ -611,18 +613,26 @@ def many_points_around(
     particles: FloatArray, metric: CoordinateMetric, rng: np.random.Generator
 ) -> FloatArray:
     """Points in all directions around particles, more than ascents could start from."""
-    n = int(min(N_SEEN, SEEN_SIZE / particles.shape[1]))
-    return _points_far_from(particles, metric, n, rng)
+    d = particles.shape[1]
+    n = int(min(max(N_SEEN, SEEN_PER_COORDINATE * d), SEEN_SIZE / d))
+    # A narrow mode fills a small part of the directions: most points are as far as modes mostly are
+    far = _points_far_from(particles, metric, n // 3, rng)
+    near = _points_far_from(particles, metric, n - n // 3, rng, NEAR_WIDTHS)
+    return np.concatenate([far, near])
 
 
 def _points_far_from(
-    particles: FloatArray, metric: CoordinateMetric, n: int, rng: np.random.Generator
+    particles: FloatArray,
+    metric: CoordinateMetric,
+    n: int,
+    rng: np.random.Generator,
+    widths: tuple[float, float] = WIDTHS,
 ) -> FloatArray:
     """Points in all directions around the mean of particles, near and far."""
-    low, high = np.log(WIDTHS)
-    widths = np.exp(rng.uniform(low, high, (n, 1)))
+    low, high = np.log(widths)
+    factors = np.exp(rng.uniform(low, high, (n, 1)))
     noise = metric.stretch(rng.standard_normal((n, particles.shape[1])))
-    return np.asarray(particles.mean(axis=0) + widths * noise)
+    return np.asarray(particles.mean(axis=0) + factors * noise)
 
 
 def unexplained(points: FloatArray, scores: FloatArray, modes: Modes) -> FloatArray:

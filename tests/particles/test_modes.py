@@ -249,7 +249,7 @@ def test_ascents_do_not_jump_away_from_narrow_modes():
     np.testing.assert_allclose(ends, pair.center[None], atol=1e-2)
 
 
-@pytest.mark.parametrize(("d", "width"), [(14, 0.7), (20, 0.85)])
+@pytest.mark.parametrize(("d", "width"), [(12, 0.6), (14, 0.65), (17, 0.75), (20, 0.85)])
 def test_a_mode_that_few_of_many_points_lead_to_is_found(d, width):
     pair, particles = Pair(d, width), normal_particles(d)
     assert len(modes_of(pair.grad_log_prob, particles).centers) == 1
