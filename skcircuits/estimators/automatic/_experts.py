@@ -51,6 +51,7 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     Candidate,
     TransformedMixture,
     grouped_columns,
+    is_wide,
     try_candidate,
 )
 from skcircuits.learning.gaussian_mixture._categories import (
@@ -365,8 +366,7 @@ def _mixtures_for(table, criterion, n_massive, may_transform):
         if criterion == "cells" and n_rows * table.codes.size <= _MAX_KERNEL_PAIRS:
             found.append(mixture("tied", "rows", max_iter=KERNEL_STEPS))
         return found
-    if n_numbers > MAX_DENSE_COLUMNS:
-        # A full covariance of so many columns has more entries than most tables have cells
+    if n_numbers > MAX_DENSE_COLUMNS and is_wide(table):
         few = _few_factors(n_numbers)
         return [mixture("factor", k, n_factors=few) for k in (1, 8)] + [mixture("diag", 8)]
     found = [mixture("tied", 16 * factor), mixture("shrunk", 8), mixture("full", 2 * factor)]

@@ -173,7 +173,7 @@ class InnerDensityMixin(CallbackSupportMixin, TableMixin):
         is_discrete = all(_is_discrete(column[~np.isnan(column)]) for column in numbers.T)
         has_numbers = numbers.shape[1] > 0
         if is_discrete and (
-            has_numbers or not self._mixes_families or not is_small(*encoded.shape)
+            has_numbers or not self._mixes_families or not is_small(*encoded.shape, "cells")
         ):
             return HiddenChowLiuDensity()
         if not self._mixes_families:

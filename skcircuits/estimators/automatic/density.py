@@ -41,8 +41,9 @@ from skcircuits.learning.gaussian_mixture._table import (
 from skcircuits.tabular._schema import grouped_rows, learn_groups
 
 _FAMILIES = ("gaussian_mixture", "latent_tree", "wmispn")
-_MAX_CELLS = 400_000  # tables of more are left to Gaussian mixtures
-_MAX_TREE_COLUMNS = 60  # trees over more columns take longer than they gain
+# Tables of more cells are left to Gaussian mixtures: predictions of cells take more candidates
+_MAX_CELLS = {"log_likelihood": 4_000_000, "cells": 400_000}
+_MAX_SPLIT_COLUMNS = 60  # sum-product networks and thresholds compare all pairs of columns
 _MAX_THRESHOLD_NUMBERS = 2  # Gaussians bound at most three columns, of which queries need one
 _ENOUGH_ROWS = 10_000  # to detect whether many have the same number
 _LEAST_MEMBERS = 2  # of a mixture: on many rows, each family represents what others miss
@@ -62,11 +63,12 @@ class AutomaticDensity(CircuitDensity):
     most five candidates go on (four if cells are predicted), those with the largest weights in a
     mixture of all. The weights that are best for these together are learned by stacking [1]_ and
     shrunk towards equal weights. The candidates with relevant weights are fitted to all rows and
-    combined into one mixture, whose queries are exact. Tables of more than 400,000 cells or 60
-    columns, and numerical tables that are described by a single Gaussian, get Gaussian mixtures
-    only. Of other numerical tables, latent trees and sum-product networks are candidates if log
-    densities are compared and the distribution of a column under the Gaussian mixtures differs from
-    that of the rows.
+    combined into one mixture, whose queries are exact. Tables of more than 4 million cells (400,000
+    or 60 columns if cells are predicted), and numerical tables that are described by a single
+    Gaussian, get Gaussian mixtures only, and sum-product networks are no candidates for more than
+    60 columns. Of other numerical tables, latent trees and sum-product networks are candidates if
+    log densities are compared and the distribution of a column under the Gaussian mixtures differs
+    from that of the rows.
 
     If log densities are compared, a value that many rows have, such as zero in a column of debts
     or a level of a scale, has a positive probability in all families
@@ -279,7 +281,7 @@ class AutomaticDensity(CircuitDensity):
         """Numbers that decide categories; none if cells are predicted."""
         # Then weights of each column find the densities that know
         self._decided_numbers = {}
-        if self.selection == "cells" or len(self._schema.columns) > _MAX_TREE_COLUMNS:
+        if self.selection == "cells" or len(self._schema.columns) > _MAX_SPLIT_COLUMNS:
             return []
         rows, schema, groups = _grouped(rows, self._schema)
         few = {
@@ -410,21 +412,24 @@ class AutomaticDensity(CircuitDensity):
         """Experts to fit to all rows with their weights, and the report."""
         rows, schema, groups = _grouped(rows, schema)
         table = MixtureTable.prepare(rows.X, schema.cardinalities, rows.weight)
+        is_affordable = is_small(len(table.weights), len(table.cardinalities), self.selection)
         families, comparison, pool = self._checked_families(), None, None
+        if len(table.cardinalities) > _MAX_SPLIT_COLUMNS and len(families) > 1:
+            families = tuple(family for family in families if family != "wmispn")
         has_thresholds = len(schema.columns) < self.n_features_in_
         by_cells = self.selection == "cells"
         transforms = self._may_transform and not by_cells
         massive = [] if by_cells else _grouped_columns(rows, schema)
-        if massive and "gaussian_mixture" in families and not _is_small(table):
+        if massive and "gaussian_mixture" in families and not is_affordable:
             expert = Expert("gaussian_mixture", (("point_masses", "frequent"),))
             return {expert: 1.0}, [{**expert.described(), "weight": 1.0}]
         later = ()  # families that are only worth their time where Gaussian mixtures do not suit
         if (
             not massive
             and "gaussian_mixture" in families
-            and not _suits_trees(table, has_thresholds)
+            and not _suits_trees(table, is_affordable, has_thresholds)
         ):
-            if transforms and _is_small(table):
+            if transforms and is_affordable:
                 later = [family for family in families if family != "gaussian_mixture"]
             families = ("gaussian_mixture",)
             comparison = Comparison(table, self.selection, EMSettings(), seed)
@@ -559,18 +564,15 @@ def _with_histograms(experts, rows, schema, n_massive):
     return with_histograms(experts, tuple(columns)) if len(columns) > n_massive else []
 
 
-def is_small(n_rows, n_columns):
+def is_small(n_rows, n_columns, selection):
     """Whether there is time for other families than Gaussian mixtures."""
-    return n_rows * n_columns <= _MAX_CELLS and n_columns <= _MAX_TREE_COLUMNS
+    is_narrow = selection == "log_likelihood" or n_columns <= _MAX_SPLIT_COLUMNS
+    return is_narrow and n_rows * n_columns <= _MAX_CELLS[selection]
 
 
-def _is_small(table):
-    return is_small(len(table.weights), len(table.cardinalities))
-
-
-def _suits_trees(table, has_thresholds):
+def _suits_trees(table, is_affordable, has_thresholds):
     """Whether other families than Gaussian mixtures are worth their time, as on mixed tables."""
-    if not _is_small(table) or len(table.cardinalities) == 1:
+    if not is_affordable or len(table.cardinalities) == 1:
         return False
     if has_thresholds:
         return True

@@ -31,6 +31,7 @@ from skcircuits.learning.gaussian_mixture._held_out import (
     HeldOutCells,
     MappedRows,
     Predictions,
+    split_sizes,
     split_table,
 )
 from skcircuits.learning.gaussian_mixture._learner import (
@@ -45,7 +46,8 @@ from skcircuits.learning.gaussian_mixture._table import MixtureTable, fit_sinh_m
 from skcircuits.numerics._arrays import logsumexp, safe_log
 from skcircuits.protocols import FloatArray, IntArray
 
-MAX_DENSE_COLUMNS = 40  # dense covariances of more columns are not tried
+MAX_DENSE_COLUMNS = 40  # dense covariances of more columns are tried where they take little work
+_DENSE_WORK = 1e9  # cubes of the number of columns, for each row with missing or hidden cells
 _ROWS_PER_COMPONENT = 5  # at least, in the rows that candidates are fitted to
 # Shapes of covariances with numbers of components; more of them for more rows
 _LIBRARY: tuple[tuple[CovarianceType, tuple[int, ...]], ...] = (
@@ -481,6 +483,17 @@ def choose_single(
     )
 
 
+def is_wide(table: MixtureTable) -> bool:
+    """Whether dense covariances of all numerical columns take too much work to be tried."""
+    n_columns = table.numbers.shape[1]
+    if n_columns <= MAX_DENSE_COLUMNS:
+        return False
+    n_fitted, n_held_out = split_sizes(len(table.weights), len(table.cardinalities))
+    is_incomplete = np.isnan(table.numbers).any(axis=1)
+    n_patterns = n_fitted * float(is_incomplete.mean()) + n_held_out
+    return n_patterns * n_columns**3 > _DENSE_WORK
+
+
 def without_structure(pool: Pool, n_columns: int) -> Pool:
     """Give a pool of one factor analyser a covariance without structure in its place."""
     # Imputed tables must preserve all dependences that an analysis may estimate (Meng, 1994,
@@ -509,16 +522,15 @@ def _single_component(
     """The best single component; None where one is not allowed."""
     if space.n_components not in (None, 1):
         return None
-    n_columns = table.numbers.shape[1]
     # with categories, the single Gaussian is the one whose mean they move
-    is_dense = n_columns <= MAX_DENSE_COLUMNS
+    is_dense = not is_wide(table)
     candidates = _by_cells(table, space, (1,)) if is_dense or space.by_cells else []
     if space.by_cells:
         return candidates[0]
     if is_dense and space.allows("tied"):
         candidates.append(Candidate("tied", 0, 1))
     if space.allows("factor"):
-        candidates.append(_best_factors(n_columns, space, comparison))
+        candidates.append(_best_factors(table.numbers.shape[1], space, comparison))
     for shape in ("full", "shrunk", "diag"):
         if space.covariance_type == shape:
             candidates.append(Candidate(shape, 0, 1))
@@ -554,7 +566,7 @@ def _several_components(
     table: MixtureTable, space: CandidateSpace, n_rows: int, n_factors: int, few: bool = False
 ) -> list[Candidate]:
     """Candidates with several components; first a few of them, to see whether any helps."""
-    dense = table.numbers.shape[1] <= MAX_DENSE_COLUMNS
+    dense = not is_wide(table)
     library = [(shape, sizes) for shape, sizes in _LIBRARY if space.allows(shape)]
     if space.covariance_type is not None:
         library = [(space.covariance_type, _ALL_SIZES)]
@@ -572,8 +584,8 @@ def _several_components(
         return found
     for shape, sizes in library:
         # Full covariances of wide tables only where they are asked for
-        is_wide = not dense and shape not in ("factor", "diag")
-        if not space.allows(shape) or (is_wide and space.covariance_type != shape):
+        is_left_out = not dense and shape not in ("factor", "diag")
+        if not space.allows(shape) or (is_left_out and space.covariance_type != shape):
             continue
         factors = (space.n_factors or max(1, n_factors)) if shape == "factor" else 0
         if shape == "factor" and not table.numbers.shape[1]:

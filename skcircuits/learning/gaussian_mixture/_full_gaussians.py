@@ -214,7 +214,7 @@ class FullGaussians:
             target = 0.5 * (shared + shared.T) / (total[0] + strength + _RIDGE)
             # In units of each component's scale: a column that does not become narrower with the
             # others would be many times as wide in components without rows, whose scale is one
-            narrower = np.sqrt(np.minimum(1.0, self.widest / np.diag(target)))
+            narrower = np.sqrt(1.0 / np.maximum(1.0, np.diag(target) / self.widest))
             target *= np.outer(narrower, narrower)
         own = completeness * scatter, completeness * counts
         strength = _learned_strength(*own, target, _STRENGTHS)

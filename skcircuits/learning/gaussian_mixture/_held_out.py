@@ -311,6 +311,13 @@ def _groups(state: MixtureState, numbers: FloatArray) -> list[PatternGroup]:
     return joined_groups(np.isnan(numbers), n_gaussians) if n_gaussians else []
 
 
+def split_sizes(n_rows: int, n_columns: int) -> tuple[int, int]:
+    """Rows to fit candidates to, at most, and others to compare them on."""
+    least, most = _TRAINING_ROWS
+    n_fitted = int(np.clip(_TRAINING_CELLS // max(1, n_columns), least, most))
+    return n_fitted, min(_HELD_OUT_ROWS, int(np.ceil(_HELD_OUT_FRACTION * n_rows)))
+
+
 def split_table(
     table: MixtureTable, rng: np.random.Generator
 ) -> Iterator[tuple[MixtureTable, HeldOutCells]]:
@@ -319,9 +326,7 @@ def split_table(
     # Fewer rows leave no cells for a comparison
     if len(order) < 12:
         return
-    n_held_out = min(_HELD_OUT_ROWS, int(np.ceil(_HELD_OUT_FRACTION * len(order))))
-    least, most = _TRAINING_ROWS
-    n_kept = int(np.clip(_TRAINING_CELLS // max(1, len(table.cardinalities)), least, most))
+    n_kept, n_held_out = split_sizes(len(order), len(table.cardinalities))
     for i in range(2 if len(order) < _FEW_ROWS else 1):
         held_out = order[i * n_held_out : (i + 1) * n_held_out]
         kept = np.concatenate([order[: i * n_held_out], order[(i + 1) * n_held_out :]])

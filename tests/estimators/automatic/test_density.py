@@ -474,7 +474,7 @@ def test_integers_that_many_rows_share_have_their_probabilities(families, is_lar
     gain = np.where(rng.random(600) < 0.8, 0.0, np.exp(rng.normal(8.0, 1.0, size=600)).round())
     table = pd.DataFrame({"gain": gain, "size": rng.normal(gain > 0)})
     if is_large:
-        monkeypatch.setattr(automatic_density, "_MAX_CELLS", 100)
+        monkeypatch.setitem(automatic_density._MAX_CELLS, "log_likelihood", 100)
     density = AutomaticDensity(families=families, random_state=0).fit(table)
     for query in ("gain == 0", "gain <= 0", "gain > 100"):
         assert density.probability(query) == pytest.approx(len(table.query(query)) / 600, abs=0.01)
@@ -715,3 +715,17 @@ def test_imputers_of_categories_know_many_classes():
         imputer = CircuitImputer(density=density, **settings).fit(rows[:300])
         errors.append(np.mean(imputer.transform(rows[300:])[hidden[300:]] != X[300:][hidden[300:]]))
     assert errors[0] < 1.1 * errors[1]
+
+
+def test_many_columns_of_categories_have_latent_trees():
+    rng = np.random.default_rng(0)
+    # A chain: components of a mixture would have to tell all its parts apart
+    X = np.empty((400, 70), dtype=int)
+    X[:, 0] = rng.integers(2, size=400)
+    for j in range(1, 70):
+        X[:, j] = X[:, j - 1] ^ (rng.random(400) < 0.1)
+    table = pd.DataFrame(X).astype("category").rename(columns=str)
+    density = AutomaticDensity(random_state=0).fit(table[:300])
+    mixture = GaussianMixtureDensity(random_state=0).fit(table[:300])
+    assert density.score(table[300:]) > mixture.score(table[300:]) + 5.0
+    assert density.selection_[0]["family"] == "latent_tree"
