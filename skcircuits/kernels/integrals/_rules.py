@@ -15,6 +15,7 @@ from math import comb, factorial
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
+from scipy import sparse
 from scipy.special import erfc, erfcx
 
 from skcircuits.circuits._policy import PIECE_VALUES
@@ -39,6 +40,7 @@ from skcircuits.kernels.integrals._gaussian_kernels import (
 from skcircuits.kernels.integrals.registry import of_one_variable, register_expectation
 from skcircuits.numerics._arrays import divisors
 from skcircuits.numerics._gaussian_stack import GaussianStack, complete_rows
+from skcircuits.numerics._patterns import unique_rows
 from skcircuits.parallel import row_slices
 from skcircuits.protocols import FloatArray, IntArray
 
@@ -425,20 +427,30 @@ def _sum_over_pieces(
         kernel, pieces.rates[first], pieces.starts[first, None] - s
     )
     own, place = _pieces_of(pieces, units)
+    # Units on the same knots have the integrals of powers over each interval in common
+    intervals = np.stack([pieces.starts[own], pieces.widths[own]], axis=1)
+    first, interval = unique_rows(intervals)
+    n_powers = len(pieces.coefficients)
+    columns = interval * n_powers + np.arange(n_powers)[:, None]
+    coefficients = sparse.csc_array(
+        (pieces.coefficients[:, own].ravel(), (np.tile(place, n_powers), columns.ravel())),
+        shape=(len(units), len(first) * n_powers),
+    )
     step = max(1, PIECE_VALUES // (N_NODES * max(1, len(s))))
-    for start in range(0, len(own), step):
-        block = slice(start, start + step)
-        np.add.at(expected, place[block], _over_polynomials(pieces, own[block], kernel, s))
+    for start in range(0, len(first), step):
+        integrals = _powers_over(intervals[first[start : start + step]], n_powers, kernel, s)
+        block = slice(start * n_powers, start * n_powers + len(integrals))
+        expected += coefficients[:, block] @ integrals
     return expected
 
 
-def _over_polynomials(
-    pieces: PolynomialPieces, own: IntArray, kernel: RBF | Laplacian, s: FloatArray
+def _powers_over(
+    intervals: FloatArray, n_powers: int, kernel: RBF | Laplacian, s: FloatArray
 ) -> FloatArray:
-    """Integrate the kernel over polynomial pieces, shape (n_pieces, m)."""
-    low = pieces.starts[own, None]
-    high = low + pieces.widths[own, None]
-    total = np.zeros((len(own), len(s)))
+    """Integrate u^k f(x, s) over intervals (start, width), u in [0, 1]; (n_intervals * K, m)."""
+    low, widths = intervals[:, :1], intervals[:, 1:]
+    high = low + widths
+    total = np.zeros((len(intervals), n_powers, len(s)))
     nodes, weights = leggauss(N_NODES)
     for is_right in (True, False):
         # The side's point nearest to s, and how much of the side matters
@@ -448,13 +460,12 @@ def _over_polynomials(
         end = nearest + length if is_right else nearest - length
         middle, half = (nearest + end) / 2, length / 2
         x = middle[..., None] + half[..., None] * nodes
-        u = (x - low[..., None]) / pieces.widths[own, None, None]
-        density = pieces.coefficients[-1, own][:, None, None] * np.ones_like(u)
-        for row in pieces.coefficients[-2::-1]:
-            density = density * u + row[own][:, None, None]
-        values = (density * kernel.univariate(x, s[:, None])) @ weights
-        total += values * half / pieces.widths[own, None]
-    return total
+        u = (x - low[..., None]) / widths[..., None]
+        values = kernel.univariate(x, s[:, None])
+        for power in range(n_powers):
+            total[:, power] += (values @ weights) * (half / widths)
+            values *= u
+    return total.reshape(len(intervals) * n_powers, len(s))
 
 
 def _window(kernel: RBF | Laplacian, distance: FloatArray) -> FloatArray:
