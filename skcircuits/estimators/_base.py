@@ -92,7 +92,7 @@ TABLE_CONSTRAINTS = {
 
 # Weights count rows: beyond this a pseudo-row, or a small part of one, is lost in rounding.
 _MAX_TOTAL = 1e12
-_MIN_LARGEST = 1e-280  # largest weight of rows that weigh less
+_MIN_LARGEST = 1e-280  # weights are scaled up if the largest one is smaller
 MEMORY_ADVICE = (
     "Fit fewer rows, fewer components or states, or with n_jobs=1; "
     "sklearn.set_config(working_memory=...) bounds what temporary arrays take."
@@ -159,7 +159,7 @@ def check_weights(sample_weight, X):
         condition = f"sum to less than {_MAX_TOTAL:g}"
         way_out = "Divide all weights by the largest."
         raise invalid("sample_weight", condition, way_out, largest=float(weights.max()))
-    # Subnormal numbers have few digits; next to any prior, larger ones are as little
+    # Subnormal numbers have few digits. Next to a prior, weights that are scaled up still vanish
     weights = weights * max(1.0, _MIN_LARGEST / max(weights.max(), np.nextafter(0.0, 1.0)))
     # Sums of all rows do not see lighter ones, but sums of these alone would divide by them
     return np.where(weights > np.finfo(np.float64).eps * weights.max(), weights, 0.0)

@@ -323,8 +323,7 @@ class GraphicalSVGDSampler(CallbackSupportMixin, BaseEstimator):
         UserWarning
             If a score depends on more than its blanket or on other rows, or is not the gradient of
             the log density, if the density does not vanish at the ends of its support, or if there
-            are so few particles for the kernels that variances will be
-            too small.
+            are so few particles for the kernels that variances will be too small.
         """
         if X is not None:
             X = self._read_points(X, reset=True)

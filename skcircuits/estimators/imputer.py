@@ -484,7 +484,7 @@ class CircuitImputer(InnerDensityMixin, TransformerMixin, BaseEstimator):
         imputed = (self._schema.rounded if is_rounded else self._schema.at_constants)(imputed)
         low, high = self._bounds
         if is_rounded:
-            # Clipped to a fraction, integers would be none
+            # Clipped to a fraction, integers would be none; the ceiling of -0.5 is -0.0
             inner = np.ceil(low) + 0.0, np.floor(high)
             has_integers = self._schema.is_integral & (inner[0] <= inner[1])
             low, high = np.where(has_integers, inner, self._bounds)
@@ -537,22 +537,23 @@ def _bound(name, value, X, schema, open_end, extreme):
 
 def _bounds_by_column(name, value, schema):
     """One bound per column, in the numbers of the encoded column."""
+    shape = np.asarray(value, dtype=object).shape  # also of lists of unequal lengths
     if isinstance(value, dict):
         unknown = [key for key in value if key not in schema.names]
         if unknown:
             way_out = f"Columns are {list(schema.names)}."
             raise invalid(f"Names in {name}", "be columns", way_out, unknown=unknown)
         bounds = [value.get(column, np.nan) for column in schema.names]
-    elif np.ndim(value) == 0:
+    elif not shape:
         # Days since 1970 are meant by no one
         bounds = [np.nan if column.has_dates else value for column in schema.columns]
     else:
-        bounds = list(value)
-        if np.shape(value) != (len(schema.columns),):
+        if shape != (len(schema.columns),):
             condition = f"be a number or have shape ({len(schema.columns)},)"
-            raise invalid(name, condition, shape=np.shape(value))
+            raise invalid(name, condition, shape=shape)
+        bounds = list(value)
     return [
-        read_date(column, own) if column.has_dates and not is_missing(own) else own
+        np.nan if is_missing(own) else read_date(column, own) if column.has_dates else own
         for column, own in zip(schema.columns, bounds, strict=True)
     ]
 

@@ -38,7 +38,7 @@ _MAX_SORTED = 1000
 def unknown_column(name: object, known: Sequence[object], hint: str = "") -> ValueError:
     """The error about a column that is not in the table."""
     way_out = f"{nearest(name, known)}They are {_shown(known)}.{hint}"
-    return ValueError(must("Columns of a query", "be columns of the table", way_out, column=name))
+    return invalid("Columns of a query", "be columns of the table", way_out, column=name)
 
 
 def nearest(name: object, known: Sequence[object]) -> str:
@@ -332,7 +332,7 @@ def refuse_other_zone(column: Column, raw: RawColumn) -> None:
 def _other_type(column: Column, former: str, **got: object) -> ValueError:
     """The error about a column of another type than in fit."""
     what, way_out = f"Cells of column {column.name!r}", "Convert the column to its former type."
-    return ValueError(must(what, f"be {former}, as in fit", way_out, **got))
+    return invalid(what, f"be {former}, as in fit", way_out, **got)
 
 
 def _distinct(name: str | int, values: NDArray[Any], missing_value: object) -> set[Any]:

@@ -402,6 +402,10 @@ def test_dates_are_bounded_by_dates():
         pd.testing.assert_series_equal(own, expected)
     with pytest.raises(ValueError, match=r"'day' .* must be a date; got value=3"):
         imputed(min_value={"day": 3})
+    for bound in ({"day": pd.NaT}, [pd.NA, pd.NaT]):
+        pd.testing.assert_series_equal(imputed(min_value=bound)["day"], imputed()["day"])
+    with pytest.raises(ValueError, match=r"min_value must be a number or have shape \(2,\)"):
+        imputed(min_value=[[0], [0, 1], [2]])
 
 
 def test_means_of_integers_are_rounded_when_asked():

@@ -628,7 +628,8 @@ class Rules:
 multiply_inputs = Rules("multiplied")
 #: Quotient of two units, likewise; 0 where the divisor is zero.
 divide_inputs = Rules("divided")
-#: ∫ left where right is zero, and ∫ left log(left / right) elsewhere, two floats.
+#: Two floats: ∫ left where right is zero, in which case any number but zero makes divergences
+#: infinite, and ∫ left log(left / right) elsewhere.
 divergence = Rules("compared")
 #: Entropy of a unit in nats, differential where it is a density.
 entropy = Rules("measured")

@@ -568,6 +568,7 @@ class Trials:
         if not weights:
             return None
         try:
+            # Experts of the last split complete all rows: those of all rows are not fitted yet
             rows, completed = self._rows_of_forests(self._table, turns, complete)
         except ZeroProbabilityError:  # without an answer, rows cannot be completed
             return None

@@ -811,6 +811,8 @@ def _position(label: Any, names: Names, thing: str) -> int:
         if is_integer or (isinstance(label, Real) and float(label).is_integer()):
             return int(label)
         raise invalid(thing, "be a name or an integer", label=label)
-    if names is None or label not in names:
+    if names is None:
+        raise invalid(thing, "be an integer, because the model has no names for it", label=label)
+    if label not in names:
         raise invalid(thing, f"be one of {names}", "Or use its number.", label=label)
     return names.index(label)

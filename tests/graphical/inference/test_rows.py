@@ -73,6 +73,15 @@ def test_evidence_in_all_forms():
 
 
 @pytest.mark.parametrize(
+    ("evidence", "thing"),
+    [({"a": 0}, "variable of the evidence"), ({0: "yes"}, "state of variable 0")],
+)
+def test_models_without_names_take_integers(evidence, thing):
+    with pytest.raises(ValueError, match=f"^{thing} must be an integer, because .* no names"):
+        evidence_row(evidence, [2, 3])
+
+
+@pytest.mark.parametrize(
     ("evidence", "message"),
     [
         ({"c": 0}, r"variable of the evidence must be one of \('a', 'b'\)"),
