@@ -560,8 +560,9 @@ def common_blocks(
                 other += block[2]
             else:
                 apart.append(block)
-        blocks = [*apart, (merged, sorted(own), sorted(other))]
-    return [(own, other) for _, own, other in blocks]
+        blocks = [*apart, (merged, own, other)]
+    # Sorted once: a block may have grown with every factor
+    return [(sorted(own), sorted(other)) for _, own, other in blocks]
 
 
 def positive_children(unit: Sum) -> list[Unit]:
