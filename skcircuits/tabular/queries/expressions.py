@@ -28,7 +28,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
-from skcircuits.exceptions import must
+from skcircuits.exceptions import invalid, must
 from skcircuits.tabular._columns import unknown_column
 from skcircuits.tabular._schema import TableSchema
 
@@ -212,7 +212,7 @@ class Expression(Logical):
     def __truediv__(self, divisor: Any) -> Expression:
         divisor = _as_number(divisor)
         if divisor == 0.0:
-            raise ValueError(must("The divisor in a query", "not be zero", divisor=divisor))
+            raise invalid("The divisor in a query", "not be zero", divisor=divisor)
         terms = tuple((term, own / divisor) for term, own in self.terms)
         return Expression(terms, self.constant / divisor)
 
@@ -254,7 +254,7 @@ class Expression(Logical):
         """
         if closed not in ("both", "left", "right", "neither"):
             allowed = "be 'both', 'left', 'right' or 'neither'"
-            raise ValueError(must("closed", allowed, closed=closed))
+            raise invalid("closed", allowed, closed=closed)
         above = Comparison(self, ">=" if closed in ("both", "left") else ">", lower)
         below = Comparison(self, "<=" if closed in ("both", "right") else "<", upper)
         given = ((above, lower), (below, upper))
@@ -274,8 +274,7 @@ class Expression(Logical):
             The condition.
         """
         if isinstance(values, str | bytes | Mapping) or not isinstance(values, Collection):
-            what = "A query by isin"
-            raise ValueError(must(what, "have a collection of constants", values=values))
+            raise invalid("A query by isin", "have a collection of constants", values=values)
         return Membership(self, tuple(values))
 
     def is_missing(self) -> Query:
@@ -347,7 +346,7 @@ def count(*queries: Any) -> Expression:
     0.75
     """
     if not queries:
-        raise ValueError(must("count", "have at least one query"))
+        raise invalid("count", "have at least one query")
     return Expression(((Count(tuple(as_query(query) for query in queries)), 1.0),))
 
 
@@ -369,17 +368,17 @@ def _as_number(value: Any) -> float:
     if isinstance(value, Expression):
         if value.terms:
             way_out = "Products and ratios of columns are no linear expressions."
-            raise ValueError(must("A factor in a query", "be a number", way_out))
+            raise invalid("A factor in a query", "be a number", way_out)
         return value.constant
     if isinstance(value, bool) or not hasattr(value, "__float__"):
-        raise ValueError(must("What a query computes with", "be numbers and columns", value=value))
+        raise invalid("What a query computes with", "be numbers and columns", value=value)
     try:
         number = float(value)
     except OverflowError as error:
-        raise ValueError(must("A number in a query", "be at most 1.8e+308 in magnitude")) from error
+        raise invalid("A number in a query", "be at most 1.8e+308 in magnitude") from error
     # NaN and infinities alike: neither minus itself is zero
     if number - number != 0.0:
-        raise ValueError(must("A number in a query", "be finite", value=value))
+        raise invalid("A number in a query", "be finite", value=value)
     return number
 
 
@@ -698,7 +697,7 @@ class _Parser:
         # Generated queries may be very long
         shown = self._text if len(self._text) <= 200 else self._text[:200] + "..."
         details = {} if part is None else {"part": part}
-        raise ValueError(must("A query", condition, HOW, query=shown, **details))
+        raise invalid("A query", condition, HOW, query=shown, **details)
 
 
 class _TextNames:
@@ -724,7 +723,7 @@ class _TextNames:
         if forms.count(name) > 1:
             alike = [known for known, form in zip(self._known, forms) if form == name]
             condition = "put names in backquotes that Python takes for the same"
-            raise ValueError(must("A query", condition, names=alike))
+            raise invalid("A query", condition, names=alike)
         if name not in forms:
             hint = "" if is_quoted else " Categories stand in quotes, names with spaces in `...`."
             raise unknown_column(name, self._known, hint)
