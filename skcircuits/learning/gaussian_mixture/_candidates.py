@@ -77,6 +77,7 @@ _POOL_CELLS = 30_000  # tables of more cells get a smaller pool: they need it le
 _MAX_POOL = 6
 START_ROWS = 1500  # a mixture of many more rows starts as one of these
 _FIRST_FACTORS = 4
+_DENSE_FACTORS = 5  # columns for each factor, with which these take as long as a dense covariance
 # Components of the mixture that shows which columns to group, rows of each, at least, iterations,
 # and rows
 _N_COMPONENTS, _COMPONENT_ROWS, _N_ITERATIONS, _MAX_ROWS = 8, 20, 20, 2000
@@ -527,29 +528,39 @@ def _single_component(
     candidates = _by_cells(table, space, (1,)) if is_dense or space.by_cells else []
     if space.by_cells:
         return candidates[0]
-    if is_dense and space.allows("tied"):
-        candidates.append(Candidate("tied", 0, 1))
+    dense = [Candidate("tied", 0, 1)] if space.allows("tied") else []
+    if is_dense:
+        candidates += dense
     if space.allows("factor"):
-        candidates.append(_best_factors(table.numbers.shape[1], space, comparison))
+        candidates += _best_factors(table.numbers.shape[1], space, comparison, dense)
     for shape in ("full", "shrunk", "diag"):
         if space.covariance_type == shape:
             candidates.append(Candidate(shape, 0, 1))
     return comparison.best(candidates) if candidates else None
 
 
-def _best_factors(n_columns: int, space: CandidateSpace, comparison: Comparison) -> Candidate:
-    """Double the number of factors as long as that helps, then look halfway."""
+def _best_factors(
+    n_columns: int, space: CandidateSpace, comparison: Comparison, dense: list[Candidate]
+) -> list[Candidate]:
+    """Double the number of factors as long as that helps, then look halfway.
+
+    Many factors of many columns take as long as a `dense` covariance. If it is better, it is found
+    instead.
+    """
 
     def candidate(n_factors: int) -> Candidate:
         return Candidate("factor", n_factors, 1)
 
     if space.n_factors is not None:
-        return candidate(space.n_factors)
+        return [candidate(space.n_factors)]
     # Factors of fewer than four rows each would be learned from chance
     most = max(1, min(n_columns - 1, comparison.n_rows // 4))
     best = min(_FIRST_FACTORS, most)
     for step in (2.0, 0.5):
         while 1 <= int(step * best) <= most:
+            is_dense = MAX_DENSE_COLUMNS < n_columns <= _DENSE_FACTORS * best
+            if is_dense and dense and comparison.best([*dense, candidate(best)]) in dense:
+                return dense
             better = comparison.best([candidate(best), candidate(int(step * best))]).n_factors
             if better == best:
                 break
@@ -559,14 +570,14 @@ def _best_factors(n_columns: int, space: CandidateSpace, comparison: Comparison)
         if n_columns > MAX_DENSE_COLUMNS
         else set()
     )
-    return comparison.best([candidate(q) for q in sorted(around | {best})])
+    return [comparison.best([candidate(q) for q in sorted(around | {best})])]
 
 
 def _several_components(
     table: MixtureTable, space: CandidateSpace, n_rows: int, n_factors: int, few: bool = False
 ) -> list[Candidate]:
     """Candidates with several components; first a few of them, to see whether any helps."""
-    dense = not is_wide(table)
+    dense = not is_wide(table) or table.numbers.shape[1] <= _DENSE_FACTORS * n_factors
     library = [(shape, sizes) for shape, sizes in _LIBRARY if space.allows(shape)]
     if space.covariance_type is not None:
         library = [(space.covariance_type, _ALL_SIZES)]

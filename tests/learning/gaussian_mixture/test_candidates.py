@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from skcircuits import CircuitImputer
-from skcircuits.learning.gaussian_mixture._candidates import is_wide
+from skcircuits.learning.gaussian_mixture._candidates import (
+    Candidate,
+    CandidateSpace,
+    Comparison,
+    choose_pool,
+    is_wide,
+)
+from skcircuits.learning.gaussian_mixture._learner import EMSettings
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
 
@@ -44,3 +51,16 @@ def test_clusters_of_many_columns_are_imputed_by_covariances_of_their_own():
     # .56 of the standard deviation with eight factors, which are the same in all clusters
     error = np.sqrt(np.mean(np.square(imputed - test)[is_hidden]))
     assert error < 0.3 * X.std()
+
+
+def test_many_factors_of_wide_tables_must_be_better_than_a_dense_covariance():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2500, 100))
+    for j in range(1, 100):
+        X[:, j] = 0.8 * X[:, j - 1] + 0.6 * X[:, j]
+    X[rng.random(X.shape) < 0.3] = np.nan
+    table = MixtureTable.prepare(X, np.zeros(100, dtype=int))
+    assert is_wide(table)
+    comparison = Comparison(table, "cells", EMSettings(), 0)
+    assert choose_pool(table, CandidateSpace(), comparison) == {Candidate("tied", 0, 1): 1}
+    assert max(candidate.n_factors for candidate in comparison.candidates) == 32
