@@ -12,10 +12,11 @@ from skcircuits.circuits import (
     InputUnit,
     Poisson,
     entropy,
+    kl_divergence,
     multiply,
     register_input_unit,
 )
-from skcircuits.circuits.inputs.base import FAMILIES, Rules
+from skcircuits.circuits.inputs.base import FAMILIES, Rules, divergence
 from skcircuits.exceptions import CircuitPropertyError
 from skcircuits.learning import fit_parameters
 
@@ -110,3 +111,11 @@ def test_rules_of_own_families():
     p = Circuit(Coin(0, [0.2, 0.8]))
     assert multiply(p, p).log_partition == pytest.approx(np.log(0.04 + 0.64))
     assert entropy(p) == pytest.approx(-0.2 * np.log(0.2) - 0.8 * np.log(0.8))
+
+
+@pytest.mark.parametrize(("missed", "expected"), [(0.0, 0.5), (1e-300, np.inf)])
+def test_divergences_of_own_families_say_what_mass_is_missed(monkeypatch, missed, expected):
+    monkeypatch.setattr(divergence, "_rules", dict(divergence._rules))
+    divergence.register(Shifted, Shifted)(lambda left, right: (missed, 0.5))
+    p, q = (Circuit(Shifted(0, shift) * Bernoulli(1, 0.3)) for shift in (1.0, 2.0))
+    assert kl_divergence(p, q) == expected
