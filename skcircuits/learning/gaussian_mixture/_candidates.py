@@ -544,8 +544,8 @@ def _best_factors(
 ) -> list[Candidate]:
     """Double the number of factors as long as that helps, then look halfway.
 
-    Many factors of many columns take as long as a `dense` covariance. If it is better, it is found
-    instead.
+    Gives the candidates with `dense` covariances instead, if one of them is better than as many
+    factors as take no less work.
     """
 
     def candidate(n_factors: int) -> Candidate:
@@ -558,8 +558,8 @@ def _best_factors(
     best = min(_FIRST_FACTORS, most)
     for step in (2.0, 0.5):
         while 1 <= int(step * best) <= most:
-            is_dense = MAX_DENSE_COLUMNS < n_columns <= _DENSE_FACTORS * best
-            if is_dense and dense and comparison.best([*dense, candidate(best)]) in dense:
+            is_costly = MAX_DENSE_COLUMNS < n_columns <= _DENSE_FACTORS * best
+            if is_costly and dense and comparison.best([*dense, candidate(best)]) in dense:
                 return dense
             better = comparison.best([candidate(best), candidate(int(step * best))]).n_factors
             if better == best:
