@@ -429,16 +429,16 @@ def _sum_over_pieces(
     own, place = _pieces_of(pieces, units)
     # Units on the same knots have the integrals of powers over each interval in common
     intervals = np.stack([pieces.starts[own], pieces.widths[own]], axis=1)
-    first, interval = unique_rows(intervals)
-    n_powers = len(pieces.coefficients)
+    distinct, interval = unique_rows(intervals)
+    intervals, n_powers = intervals[distinct], len(pieces.coefficients)
     columns = interval * n_powers + np.arange(n_powers)[:, None]
     coefficients = sparse.csc_array(
         (pieces.coefficients[:, own].ravel(), (np.tile(place, n_powers), columns.ravel())),
-        shape=(len(units), len(first) * n_powers),
+        shape=(len(units), len(intervals) * n_powers),
     )
     step = max(1, PIECE_VALUES // (N_NODES * max(1, len(s))))
-    for start in range(0, len(first), step):
-        integrals = _powers_over(intervals[first[start : start + step]], n_powers, kernel, s)
+    for start in range(0, len(intervals), step):
+        integrals = _powers_over(intervals[start : start + step], n_powers, kernel, s)
         block = slice(start * n_powers, start * n_powers + len(integrals))
         expected += coefficients[:, block] @ integrals
     return expected
