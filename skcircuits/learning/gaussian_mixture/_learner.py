@@ -43,6 +43,7 @@ _BOUND_DIGITS = 9  # of nats per row, by which starts are compared
 # starts are compared, and in which a location model completes columns as if independent. One
 # Gaussian, which starts near its end, has none of these.
 _ADAPT_STEPS = range(10, 25)
+_MANY_ROWS = 10  # of each component, for each row of its prior, which then hardly matters
 _MAX_CLUSTERED = 5000  # k-means sees no more rows; the others join the nearest centre
 _CLUSTER_STEPS = 10
 _CERTAINTY = 0.9  # responsibility of the cluster that a row starts in
@@ -117,6 +118,8 @@ def learn_gaussian_mixture(
     # an EM approach"), from `start` or from clusters of rows. The last state is at an optimum
     # unless `max_iter` came first.
     state = start or start_mixtures(table, n_components, settings, rng)[0]
+    if start and settings.covariance_type == "full" and start.step == _ADAPT_STEPS.start:
+        state = _with_own_target(table, start, settings)
     evaluated = _rows_for_bandwidth(table) if settings.by_rows else table
     while not state.at_optimum and state.n_iter < settings.max_iter:
         state = _step(evaluated, state, settings)
@@ -160,6 +163,18 @@ def begin_again(state: MixtureState) -> MixtureState:
 def go_on(state: MixtureState) -> MixtureState:
     """The same mixture as a start on other rows, whose priors adapt at once."""
     return replace(begin_again(state), step=_ADAPT_STEPS.start)
+
+
+def _with_own_target(
+    table: MixtureTable, state: MixtureState, settings: EMSettings
+) -> MixtureState:
+    """A mixture that goes on from other rows, with covariances drawn towards that of these rows."""
+    # The prior of a few of the rows would outweigh the others
+    gaussians = cast(FullGaussians, state.gaussians)
+    if table.total_weight > _MANY_ROWS * state.n_components * gaussians.strength:
+        return state
+    own = cast(FullGaussians, _begin_as_single(table, state.n_components, settings).gaussians)
+    return replace(state, gaussians=replace(gaussians, target=own.target))
 
 
 def _begin_as_single(table: MixtureTable, n_components: int, settings: EMSettings) -> MixtureState:

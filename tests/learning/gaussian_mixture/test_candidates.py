@@ -8,8 +8,9 @@ from skcircuits.learning.gaussian_mixture._candidates import (
     Comparison,
     choose_pool,
     is_wide,
+    try_candidate,
 )
-from skcircuits.learning.gaussian_mixture._learner import EMSettings
+from skcircuits.learning.gaussian_mixture._learner import EMSettings, go_on
 from skcircuits.learning.gaussian_mixture._table import MixtureTable
 
 
@@ -64,3 +65,14 @@ def test_many_factors_of_wide_tables_must_be_better_than_a_dense_covariance():
     comparison = Comparison(table, "cells", EMSettings(), 0)
     assert choose_pool(table, CandidateSpace(), comparison) == {Candidate("tied", 0, 1): 1}
     assert max(candidate.n_factors for candidate in comparison.candidates) == 32
+
+
+def test_full_covariances_that_go_on_from_some_rows_are_drawn_towards_that_of_all_rows():
+    table, candidate = table_of(300, 30), Candidate("full", 0, 2)
+    some = try_candidate(table.take(np.arange(100)), candidate, EMSettings(), 0)
+    assert some.gaussians.strength > 300.0
+    state = try_candidate(table, candidate, EMSettings(), 0, begun=go_on(some))
+    afresh = try_candidate(table, candidate, EMSettings(), 0)
+    np.testing.assert_allclose(state.gaussians.target, afresh.gaussians.target, rtol=1e-6)
+    # .12 nats per row less if the target is that of the first rows
+    assert state.log_likelihood > afresh.log_likelihood - 0.03 * 300
