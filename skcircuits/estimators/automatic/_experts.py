@@ -700,7 +700,7 @@ def _try(expert, part, turns, known, limits, grouped, X, schema, criterion, seed
     if expert.shape:
         return _try_mixture(expert, part, turns, known, limits, grouped, X, criterion, seed, pairs)
     if expert.family == "wmispn":
-        fit = _try_sum_product(expert, part, known, limits["is_draft"], X, schema, seed)
+        fit = _try_sum_product(expert, part, known, limits["is_draft"], X, schema, criterion, seed)
     else:
         fit = expert.make(seed, limits)
         with warnings.catch_warnings():
@@ -723,7 +723,12 @@ class _SumProductFit(NamedTuple):
     structure: Region | None
 
 
-def _try_sum_product(expert, part, known, is_draft, X, schema, seed):
+def refinement_tol(criterion):
+    """Gain of a refinement of a sum-product network, in nats per row, below which it ends."""
+    return TRIAL_TOL if criterion == "cells" else REFINEMENT_TOL
+
+
+def _try_sum_product(expert, part, known, is_draft, X, schema, criterion, seed):
     """Learn a structure, unless `known` from a draft, then its leaves, the plainest in a draft."""
     every = -(-len(part.weights) // _DRAFT_ROWS) if is_draft else 1
     some = slice(None, None, every)
@@ -739,7 +744,7 @@ def _try_sum_product(expert, part, known, is_draft, X, schema, seed):
         known.structure if isinstance(known, _SumProductFit) else None,
     )
     if rows.has_missing and not is_draft:
-        limits = {"max_iter": MAX_REFINEMENTS, "tol": REFINEMENT_TOL}
+        limits = {"max_iter": MAX_REFINEMENTS, "tol": refinement_tol(criterion)}
         circuit = fit_parameters(circuit, rows.X, rows.weight, **limits)
     integers = numbers_with_masses(circuit, rows.X, ~schema.is_integral)
     circuit, _ = with_new_integers(circuit, rows, integers)

@@ -8,7 +8,13 @@ import numpy as np
 
 from skcircuits.circuits import Circuit, Sum
 from skcircuits.estimators._base import TABLE_CONSTRAINTS, StrOptions, inherit_documentation
-from skcircuits.estimators.automatic._experts import Expert, Trials, experts_for, with_histograms
+from skcircuits.estimators.automatic._experts import (
+    Expert,
+    Trials,
+    experts_for,
+    refinement_tol,
+    with_histograms,
+)
 from skcircuits.estimators.shared._completion import MAX_FOREST_STATES
 from skcircuits.estimators.shared._density import (
     CircuitDensity,
@@ -390,6 +396,7 @@ class AutomaticDensity(CircuitDensity):
                 task = fit.subcontext(task_name=type(density).__name__)
                 density._is_draw = self._is_draw
                 density._convergence_way_out = None  # the weight was learned on held-out rows
+                density._refinement_tol = refinement_tol(self.selection)
                 with inner_fit(self, density, task):
                     density.set_params(verbose=self.verbose)
                     density._fit_encoded(rows.X, expert.view(schema), rows.weight)

@@ -419,6 +419,7 @@ class CircuitDensity(BaseDensity):
     """
 
     _n_given = 0  # parameters of input units that were not learned
+    _refinement_tol = REFINEMENT_TOL
 
     @available_if(lambda density: is_continuous(density.circuit_))
     def grad_log_prob(self, X):
@@ -449,7 +450,7 @@ class CircuitDensity(BaseDensity):
             steps,
             max_iter=MAX_REFINEMENTS,
             score=lambda step: step.log_density,
-            tol=REFINEMENT_TOL,
+            tol=self._refinement_tol,
             # Expectation maximisation never decreases the likelihood: one small gain is the end
             n_iter_no_change=1,
             attributes=lambda step: {"circuit_": in_original_units(step.circuit)},
