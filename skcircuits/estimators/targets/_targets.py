@@ -45,7 +45,7 @@ RELATIVE_TOLERANCE, ABSOLUTE_TOLERANCE, ROUNDING = 0.1, 1e-3, 1e-6
 MAX_ENDED, WAY_OUT, N_HALVINGS, LOW, FLAT = 1000, 8.0, 40, 3.0, 0.5
 # Largest mean score of particles, in units of one over their standard deviations, beyond its
 # standard errors.
-LARGEST_MEAN_SCORE, ESCAPE_ERRORS = 1.0, 5.0
+MAX_MEAN_SCORE, ESCAPE_ERRORS = 1.0, 5.0
 # Difference of equal scores, relative to the largest, that single precision explains.
 SINGLE_PRECISION = 0.01
 # Gauss-Legendre rules of two orders: where they agree, a score is integrated accurately.
@@ -440,7 +440,7 @@ def warn_of_escape(problem, particles, estimator, names):
     with np.errstate(all="ignore"):
         scores, widths = problem.score(particles), particles.std(axis=0)
         mean, noise = np.abs(scores.mean(axis=0)), scores.std(axis=0) / np.sqrt(len(scores))
-        escaped = np.flatnonzero(~((mean - ESCAPE_ERRORS * noise) * widths <= LARGEST_MEAN_SCORE))
+        escaped = np.flatnonzero(~((mean - ESCAPE_ERRORS * noise) * widths <= MAX_MEAN_SCORE))
     if escaped.size:
         warn(
             f"{type(estimator).__name__}: the mean of the score at the particles is far from zero "

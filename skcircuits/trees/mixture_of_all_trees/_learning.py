@@ -280,12 +280,12 @@ def _step(
         if fraction <= 0:
             return 0.0
         present, position = np.unique(index[mine], return_inverse=True)
-        # Shares of the rows first: the reciprocal of a tiny weight is infinite
-        shares = np.bincount(position, weight[mine] / fraction).astype(np.float64)
+        # Fractions of the rows first: the reciprocal of a tiny weight is infinite
+        fractions = np.bincount(position, weight[mine] / fraction).astype(np.float64)
         parameterization = training.parameterization
         model = parameterization.model(training.vectors[component])
         mean, gradient = parameterization.gradient(
-            model, rows[present].astype(np.int64), shares, n_jobs=inner
+            model, rows[present].astype(np.int64), fractions, n_jobs=inner
         )
         training.ascend(component, gradient * importance, rate)
         return mean * float(fraction)
