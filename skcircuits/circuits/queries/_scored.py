@@ -123,7 +123,9 @@ class ScoredCircuit:
         for variable, scores in self._scores.items():
             own = np.flatnonzero(layer.layer.scopes[:, 0] == variable)
             if scores.numbers is not None and len(own):
-                yield own, scores.numbers
+                first, last = scores.numbers
+                if (first == last).all():
+                    yield own, first
 
     def _feature_moments(
         self, layer: RestrictedLayer, part: int, features: list[Feature]
@@ -282,7 +284,13 @@ class _Trace:
             units, rows = pending.take(span)
             for chosen, at, parts in self._parts(span, layer, units, rows, collected):
                 scopes = layer.layer.scopes[chosen]
-                out[at[:, None], scopes] = self.choice.cells(layer, chosen, parts)
+                cells = self.choice.cells(layer, chosen, parts)
+                scores = self.scores.get(int(scopes[0, 0]))
+                if scores is not None and scores.numbers is not None:
+                    # The best cell of a part may be a tie with the next one
+                    first, last = scores.numbers[:, parts, None]
+                    cells = np.fmin(np.fmax(cells, first), last)
+                out[at[:, None], scopes] = cells
 
     def _split(
         self, step: ProductLayer, units: IntArray, rows: IntArray, collected: IntArray
@@ -344,7 +352,8 @@ class Scores:
     upper: FloatArray  # (n_parts,)
     states: np.ndarray | None = None  # (n_parts, n_states), instead of intervals
     stop: FloatArray | None = None  # (n_parts,), where densities end; by default at `upper`
-    numbers: FloatArray | None = None  # (n_parts,), the integer that all values of a part stand for
+    # (2, n_parts), the first and the last of the numbers that values of a part stand for, if any
+    numbers: FloatArray | None = None
 
 
 def fill_polynomials(
@@ -363,16 +372,16 @@ def fill_polynomials(
     parts = _parts(known, scores)
     layers = []
     for units, layer in plan.inputs:
+        if layer.scopes.shape[1] > 1 and np.isin(layer.scopes, list(scores)).any():
+            condition = "have input units of single variables for counts and sums"
+            way_out = "Fit covariance_type='diag', or pass method='estimate' to probability."
+            raise CircuitPropertyError(must("a circuit", condition, way_out))
         restricted = restrict(layer, parts)
         layers.append((units, restricted))
         log_masses = restricted.log_mass()
         if is_max:
             # A part that a bound leaves without mass has no best point
             log_masses = np.where(np.isneginf(log_masses), -np.inf, restricted.log_max())
-        if layer.scopes.shape[1] > 1 and np.isin(layer.scopes, list(scores)).any():
-            condition = "have input units of single variables for counts and sums"
-            way_out = "Fit covariance_type='diag', or pass method='estimate' to probability."
-            raise CircuitPropertyError(must("a circuit", condition, way_out))
         variables = layer.scopes[:, 0]
         for variable in np.unique(variables).tolist():
             own = np.flatnonzero(variables == variable)

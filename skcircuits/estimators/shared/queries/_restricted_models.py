@@ -271,10 +271,7 @@ def _scored(plan, evidence, totals, schema):
     scores = {}
     for j in columns:
         points = sum(stride * table[0][j] for stride, table in zip(strides, tables))
-        values, *bounds = parts[j]
-        # Of integers that are summed, and of few that are counted, each part has one
-        has_one = schema.columns[j].is_integral and bool((bounds[1] - bounds[0] <= 1.0).all())
-        scores[j] = Scores(points, *bounds, numbers=values if has_one else None)
+        scores[j] = Scores(points, *parts[j][1:])
     code = np.arange(1 + sum(int(own.points.max(initial=0)) for own in scores.values()))
     accepted = np.ones(len(code), dtype=bool)
     for (points, offset, scale), (_, values) in zip(tables, totals):
@@ -291,7 +288,7 @@ def columns_of(total):
 
 
 def _parts_of(j, totals, plan, evidence, schema):
-    """Parts of a column where all totals are constant: values (n_parts,), and bounds or states."""
+    """Parts of a column where all totals are constant: values (n_parts,), fields of `Scores`."""
     column = schema.columns[j]
     is_summed = any(j == own for total, _ in totals for own, _ in total.columns)
     sets = [own for total, _ in totals for at, own, _ in total.indicators if at == j]
@@ -300,10 +297,9 @@ def _parts_of(j, totals, plan, evidence, schema):
         codes = np.arange(n_states)
         nothing = np.full(n_states, np.nan)
         return codes.astype(float), nothing, nothing, np.eye(n_states, dtype=bool)
-    ends = integer_range(plan, evidence, j) if column.is_integral else (0.0, np.inf)
-    if is_summed or ends[1] - ends[0] < MAX_INTEGERS:
+    first, last = integer_range(plan, evidence, j) if column.is_integral else (0.0, np.inf)
+    if is_summed or last - first < MAX_INTEGERS:
         # An integer column of a continuous model: the numbers that round to each integer
-        first, last = ends
         # Beyond 2^53 not every integer is a float
         values = np.unique(np.arange(first, max(first, last) + 1.0))
         lower, upper = values, values
@@ -317,7 +313,8 @@ def _parts_of(j, totals, plan, evidence, schema):
     nobody = np.zeros(len(values), dtype=np.intp)
     parts = Boxes(lower[:, None], upper[:, None], {}, nobody, 1)
     parts = parts.around_numbers(np.array([column.grid]))
-    return values, parts.lower[:, 0], parts.upper[:, 0], None, parts.stops[:, 0]
+    numbers = np.stack([lower, upper]) if column.is_integral else None
+    return values, parts.lower[:, 0], parts.upper[:, 0], None, parts.stops[:, 0], numbers
 
 
 def _table(total, parts, schema):

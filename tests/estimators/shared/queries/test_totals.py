@@ -241,6 +241,38 @@ def test_best_rows_and_covariances_under_sums_of_integers(density):
     assert abs(covariance.loc["a", "z"] - np.cov(drawn.a, drawn.z)[0, 1]) < 5 * error
 
 
+@pytest.mark.parametrize("density", [WMISPNDensity(), DIAGONAL], ids=["polynomials", "diag"])
+def test_best_rows_satisfy_sums_where_the_density_is_highest_between_two_integers(density):
+    rng = np.random.default_rng(7)
+    X = np.rint(rng.normal(size=(400, 2)) @ [[8, 5], [0, 6]])
+    density = clone(density).fit(X)
+    rows = np.array(list(product(range(-40, 41), repeat=2)))
+    scores = density.score_samples(rows)
+    for bound in range(-19, 20, 6):  # halves round to even integers, whose sum is even
+        for text, inside in (
+            (f"x0 + x1 == {bound}", rows.sum(axis=1) == bound),
+            (f"x0 + x1 <= {bound}", rows.sum(axis=1) <= bound),
+            (f"abs(x0 - x1) >= {abs(bound)}", abs(rows[:, 0] - rows[:, 1]) >= abs(bound)),
+        ):
+            best = density.mpe(given=text)
+            assert inside[(rows == best).all(axis=1)].all(), text
+            assert density.score_samples([best])[0] >= scores[inside].max() - 0.2
+
+
+@pytest.mark.parametrize("density", [WMISPNDensity(), DIAGONAL], ids=["polynomials", "diag"])
+@pytest.mark.parametrize("scale", [8, 300])  # few integers are parts of their own
+def test_best_rows_satisfy_counts_of_integers(density, scale):
+    rng = np.random.default_rng(7)
+    X = np.rint(scale * rng.standard_t(2, size=(400, 2)) @ [[1.0, 0.5], [0.0, 0.7]])
+    density = clone(density).fit(X)
+    for bound in range(-2 * scale - 1, scale, scale // 2):
+        last = bound + scale
+        best = density.mpe(given=f"count(x0 > {bound}, x0 <= {last}, x1 < 0) == 3")
+        assert bound < best[0] <= last and best[1] < 0
+        best = density.mpe(given=f"count(x0 >= {bound}, x1 <= {last}) == 1")
+        assert (best[0] >= bound) != (best[1] <= last)
+
+
 @pytest.mark.parametrize("density", [ChowLiuDensity(), WMISPNDensity(), DIAGONAL], ids=type)
 def test_best_rows_under_counts_lie_within_the_bounds_of_the_condition(density):
     """Events that a bound makes certain leave intervals without mass, which have no best point."""
